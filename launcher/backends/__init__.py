@@ -1,0 +1,1 @@
+"""The doors to where a job runs."""

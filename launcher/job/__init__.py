@@ -1,0 +1,1 @@
+"""What shall run, in the words of no backend."""

@@ -1,0 +1,1 @@
+"""What follows from a recipe: pure arithmetic, standard library only."""

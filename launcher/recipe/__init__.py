@@ -1,0 +1,1 @@
+"""What was asked: the schema of a recipe, its strict decoder, and its digest."""

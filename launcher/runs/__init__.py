@@ -1,0 +1,1 @@
+"""What became of a submission: journal, watch, report."""

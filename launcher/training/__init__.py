@@ -1,0 +1,1 @@
+"""Runs inside the job: the door to torch, transformers and DeepSpeed."""
