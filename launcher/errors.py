@@ -34,6 +34,8 @@ class ExitCode(IntEnum):
     BACKEND = 4
     BUDGET = 5
     NO_SUCH_RUN = 6
+    DEFECT = 70
+    """A fault of ours (EX_SOFTWARE of sysexits.h): no ``LauncherError`` has it."""
     UNKNOWN_OUTCOME = 75
     TIMED_OUT = 124
     INTERRUPTED = 130

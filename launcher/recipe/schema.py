@@ -181,7 +181,7 @@ class Parallelism:
     data_parallel_size: int | None = key("mapping", None, at_least=1)
     """Derived: ``world / (tensor x pipeline x context)``. Given, it is checked."""
     sequence_parallel: bool = key("mapping", False)
-    """Whether norms and dropout are sharded over tensor-parallel ranks (Korthikanti et al.). Not context parallelism."""
+    """Whether norms and dropout are sharded over tensor-parallel ranks (arXiv:2205.05198); not context parallelism."""
     zero_stage: Literal[0, 1, 2, 3] = key("mapping", 0)
     """What is sharded over data-parallel ranks: 1 optimizer state, 2 + gradients, 3 + parameters (ZeRO; FSDP is 3)."""
     shard_group_size: int | None = key("mapping", None, at_least=1)
@@ -199,7 +199,7 @@ class Data:
     """What is read: text or tokenized shards, and how it becomes sequences."""
 
     train: tuple[str, ...] = key("convergence", ())
-    """Training corpora: Megatron ``.bin/.idx`` prefixes, or .txt / .jsonl / .parquet files; ``demo`` is the shipped text."""
+    """``.bin/.idx`` prefixes (Megatron), .txt, .jsonl or .parquet, one or a pattern; ``demo`` is the shipped text."""
     train_weights: tuple[float, ...] = key("convergence", ())
     """Relative weights of the training corpora; by size when not given."""
     validation: tuple[str, ...] = key("convergence", ())
@@ -208,14 +208,26 @@ class Data:
     """Share of each training corpus held out, by tokens; read only when ``validation`` is empty."""
     tokenizer: str = key("convergence", "bytes")
     """``bytes``, ``bpe`` (trained on the training text), or a Hugging Face tokenizer folder; unused for shards."""
+    format: Literal["text", "instruction"] = key("convergence", "text")
+    """A JSON line holds text; or ``messages`` (or ``prompt`` and ``completion``), of which only replies are learnt."""
     text_key: str = key("convergence", "text")
     """Field of a JSON line, or column of a parquet file, that holds the text."""
+    packing: Literal["concatenate", "whole_documents"] = key("convergence", "concatenate")
+    """How documents fill sequences: one after the other and cut anywhere (as Megatron does), or whole, with padding."""
+    reset_at_documents: bool = key("convergence", False)
+    """Whether attention and positions start anew at each document inside a sequence."""
     shuffle: bool = key("convergence", True)
     """Whether sequences are visited in an order drawn from ``training.seed``; by position otherwise."""
     num_workers: int = key("runtime", 0, at_least=0)
-    """Loader processes per rank; 0 reads in the rank itself."""
+    """Threads per rank that read ahead; 0 reads when the step asks."""
+    verify: Literal["size", "digest"] = key("runtime", "size")
+    """What is checked of each shard before the first step: its size, or every byte against the recorded digest."""
+    quarantine_limit: int = key("convergence", 0, at_least=0)
+    """Bad shards that may be left out, each with a warning; one more stops the run."""
     mount: Literal["mount", "download"] = key("runtime", "mount")
     """How an Azure ML job sees remote data."""
+    inputs: dict[str, str] = key("convergence", factory=dict)
+    """Named remote inputs of a team's script (``azureml:corpus:3``); ``${{inputs.NAME}}`` in ``entry.arguments``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +260,18 @@ class Cluster:
     """Azure region; decides price and grid carbon."""
     shm_size: str | None = key("runtime", None)
     """Shared memory of the container (``64g``); from the VM size when not given, never Azure ML's 2g."""
+    datastore: str = key("runtime", "workspaceblobstore")
+    """Azure ML datastore that holds the run's output folder."""
+    identity: Literal["job_token", "managed", "user"] | None = key("runtime", None)
+    """Who the Azure ML job is when it reads and writes data; the compute's own setting when not given."""
+    priority: Literal["low", "medium", "high"] | None = key("runtime", None)
+    """Place in the Azure ML queue."""
+    kubernetes_instance_type: str | None = key("runtime", None)
+    """InstanceType of a Kubernetes compute target (AKS); given, ``compute`` is such a target."""
+    services: tuple[Literal["ssh", "tensor_board", "vs_code", "jupyter_lab"], ...] = key("runtime", ())
+    """Doors into the running Azure ML job, on every node."""
+    ssh_public_key: str | None = key("runtime", None)
+    """Public key that may enter through the ``ssh`` service."""
     price_dollars_per_hour: float | None = key("metadata", None, at_least=0)
     """Price of one VM, overriding the catalogue (your own contract)."""
 
@@ -306,6 +330,8 @@ class Limits:
     """A dearer plan is refused."""
     max_restarts: int = key("runtime", 0, at_least=0)
     """Times all ranks are restarted from the newest checkpoint after one dies."""
+    hang_timeout_minutes: float | None = key("runtime", None, above=0)
+    """Minutes without a step after which stacks are dumped and the ranks ended; at least 5 usual steps; never if unset."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,6 +342,10 @@ class Entry:
     """Python file each rank runs instead of the built-in trainer; rank variables are set as torchrun sets them."""
     arguments: tuple[str, ...] = key("convergence", ())
     """Arguments of ``script``."""
+    launcher: Literal["none", "torchrun"] = key("mapping", "none")
+    """Who starts the ranks of a node on Azure ML: the service, one per GPU, or one torchrun per node."""
+    include: tuple[str, ...] = key("runtime", ())
+    """Files and folders that travel with the code although git does not track them."""
 
 
 @dataclass(frozen=True, kw_only=True)
