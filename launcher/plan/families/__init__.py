@@ -1,0 +1,1 @@
+"""Families of models: how many parameters each part has, and how many operations it takes."""

@@ -1,0 +1,87 @@
+"""Every rule, in the order a person should mend what they find."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from launcher.errors import Fault, PlanError
+from launcher.plan.rules import checkpoint, cluster, engine, layout, outcome, training
+
+if TYPE_CHECKING:
+    from launcher.plan.plan import Finding, Plan
+    from launcher.plan.rules.case import Case
+
+RULES = (
+    cluster.local_accelerator,
+    cluster.backend,
+    cluster.status,
+    cluster.processes,
+    cluster.fraction,
+    training.head_width,
+    layout.tensor_heads,
+    layout.tensor_island,
+    layout.tensor_pcie,
+    layout.pipeline_layers,
+    layout.virtual_stages,
+    layout.world_split,
+    layout.data_asserted,
+    layout.context_length,
+    layout.experts,
+    layout.shard_group,
+    layout.sequence_parallel_alone,
+    layout.vocabulary,
+    engine.ddp_replicates,
+    engine.deepspeed_tensor,
+    engine.zero_alone,
+    engine.offload,
+    training.duration,
+    training.global_batch,
+    training.accumulation,
+    training.interleaved_batches,
+    training.few_micro_batches,
+    training.sequence_length,
+    training.warmup,
+    training.precision,
+    cluster.network,
+    cluster.image,
+    cluster.node_limit,
+    cluster.shared_memory,
+    checkpoint.spot,
+    checkpoint.directory,
+)
+"""Rules of the recipe alone."""
+
+OUTCOME_RULES = (outcome.memory, outcome.lifetime, outcome.timeout, outcome.budget)
+"""Rules of the recipe and its plan."""
+
+_ORDER = {"error": 0, "warning": 1, "note": 2, "hint": 3}
+
+
+def recipe_findings(case: Case) -> tuple[Finding, ...]:
+    """What the recipe alone breaks or strains."""
+    return tuple(found for rule in RULES for found in rule(case))
+
+
+def outcome_findings(case: Case, plan: Plan) -> tuple[Finding, ...]:
+    """What only the plan's figures show."""
+    return tuple(found for rule in OUTCOME_RULES for found in rule(case, plan))
+
+
+def worst_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Errors before warnings before notes before hints."""
+    return tuple(sorted(findings, key=lambda found: _ORDER[found.level]))
+
+
+def refusal(findings: tuple[Finding, ...]) -> PlanError:
+    """The error that carries every finding that forbids a plan."""
+    return PlanError([_fault(found) for found in findings if found.level == "error"])
+
+
+def _fault(found: Finding) -> Fault:
+    return Fault(
+        what=found.message,
+        keys=found.keys,
+        allowed=found.allowed,
+        suggestion=" ".join(found.edits[0].overrides) if found.edits else None,
+        code=found.code,
+    )

@@ -1,0 +1,174 @@
+"""A row of a published table (the columns of ``tests/published/README.md``) as a workload and what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from launcher.catalog import accelerators
+from launcher.plan.stacks import published_stack
+from launcher.plan.workload import Hardware, Layout, Shape, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from launcher.plan.workload import Recompute
+
+    Row = Mapping[str, str]
+
+_PCIE_BYTES_PER_SECOND = {"ampere": 32e9, "hopper": 64e9, "blackwell": 64e9}
+_HOST_BYTES_PER_SECOND = {"ampere": 26e9, "hopper": 51e9, "blackwell": 201e9}
+"""azure_hbm_attn.csv, h2d."""
+_LINK_BYTES_PER_SECOND = {"volta": 150e9, "ampere": 300e9, "hopper": 450e9, "blackwell": 900e9}
+"""One-way NVLink per GPU of the 8-GPU boards and NVL72 racks the tables were measured on."""
+_RACKS = ("GB200", "GB300")
+
+_UNPRINTED: dict[str, dict[str, int]] = {
+    # What the columns do not hold, from each model's published config.json.
+    "qwen3-30b-a3b": {"head_dim": 128, "has_qk_norm": True},
+    "qwen3-235b-a22b": {"head_dim": 128, "has_qk_norm": True},
+    "gpt-oss-120b": {"head_dim": 64, "window": 128, "windowed_layers": 18},
+    "deepseek-v3": {"head_dim": 128, "query_rank": 1536, "kv_rank": 512, "rope_dim": 64, "dense_layers": 3},
+    "kimi-k2": {"head_dim": 128, "query_rank": 1536, "kv_rank": 512, "rope_dim": 64, "dense_layers": 1},
+    "llama4-maverick": {"head_dim": 128, "dense_layers": 24},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRow:
+    """One published measurement."""
+
+    id: str
+    table: str
+    group: str
+    """Rows of one group measured the same physical configuration."""
+    workload: Workload
+    step_seconds: float | None
+    memory_gib: float | None
+    note: str
+
+
+def published_row(row: Row) -> PublishedRow:
+    """The row as a workload.
+
+    Raises:
+        ValueError: a column the model needs is empty or not a number (hybrid models without a printed shape).
+    """
+    return PublishedRow(
+        id=row["id"],
+        table=row["table"],
+        group=row.get("group", ""),
+        workload=_workload(row),
+        step_seconds=_number(row, "step_s"),
+        memory_gib=_number(row, "mem_gib"),
+        note=row.get("note", ""),
+    )
+
+
+def _number(row: Row, name: str) -> float | None:
+    text = row.get(name, "")
+    return float(text) if text else None
+
+
+def _count(row: Row, name: str, default: int | None = None) -> int:
+    text = row.get(name, "")
+    if not text:
+        if default is None:
+            raise ValueError(f"{row.get('id', 'row')}: column {name} is empty")
+        return default
+    return int(float(text))
+
+
+def _workload(row: Row) -> Workload:
+    layout = _layout(row)
+    global_batch, micro = _count(row, "gbs"), _count(row, "mbs", 1)
+    note = row.get("note", "")
+    stack, is_compiled = published_stack(row["stack"], float(row["sw"]))
+    return Workload(
+        shape=_shape(row, layout.tensor),
+        layout=layout,
+        hardware=_hardware(row),
+        stack=stack,
+        seq=_count(row, "seq"),
+        micro_batch=micro,
+        micro_batches=max(1, -(-global_batch // (micro * layout.data))),
+        precision=row["prec"],
+        recompute=_recompute(row["ac"]),
+        has_flash=row.get("flash", "1") != "0",
+        is_compiled=is_compiled,
+        overlaps_tensor="async-tp" in note or "async TP" in note,
+        lora_rank=16 if "LoRA" in note else 0,
+    )
+
+
+def _recompute(text: str) -> Recompute:
+    known: dict[str, Recompute] = {
+        "none": "none",
+        "selective": "selective",
+        "selective-op": "selective-op",
+        "selective-layer": "selective-layer",
+        "partial-1/2": "selective-layer",
+        "full": "full",
+    }
+    return known[text or "none"]
+
+
+def _shape(row: Row, tensor: int) -> Shape:
+    hidden, heads = _count(row, "h"), _count(row, "heads")
+    unprinted = dict(_UNPRINTED.get(row["model"], {}))
+    is_gated, experts = _count(row, "glu") == 1, _count(row, "moe_E", 0)
+    vocab, unit = _count(row, "vocab"), 128 * tensor
+    return Shape(
+        layers=_count(row, "L"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_count(row, "kv", heads),
+        head_dim=unprinted.pop("head_dim", hidden // heads),
+        ffn=_count(row, "ffn"),
+        is_gated=is_gated,
+        vocab=-(-vocab // unit) * unit,
+        is_tied=_count(row, "tied") == 1,
+        has_biases=not is_gated and not row["model"].startswith(("mpt", "nemotron")),
+        has_layer_norm=not is_gated,
+        experts=experts,
+        experts_per_token=_count(row, "moe_k", 0),
+        expert_ffn=_count(row, "moe_ffn", 0),
+        shared_ffn=_count(row, "moe_shared_ffn", 0),
+        **unprinted,  # type: ignore[arg-type]
+    )
+
+
+def _layout(row: Row) -> Layout:
+    tensor, pipeline, context = (_count(row, name, 1) for name in ("tp", "pp", "cp"))
+    data = _count(row, "dp", _count(row, "ngpus") // (tensor * pipeline * context))
+    note = row.get("note", "")
+    virtual = _count(row, "vp", 1)
+    return Layout(
+        tensor=tensor,
+        pipeline=pipeline,
+        virtual=virtual,
+        context=context,
+        expert=_count(row, "ep", 1),
+        data=data,
+        has_sequence_parallel=_count(row, "sp", 0) == 1,
+        zero_stage=_count(row, "zero", 0),
+        shard_group=_count(row, "shard_group", data * context) or data * context,
+        offload_optimizer="offload" in note,
+        offload_activations="activations" in note,
+        schedule="interleaved" if virtual > 1 else "1f1b",
+    )
+
+
+def _hardware(row: Row) -> Hardware:
+    device = accelerators.find(row["gpu"])
+    island = 72 if device.name in _RACKS else 8
+    family = device.architecture
+    return Hardware(
+        accelerator=device,
+        gpus_per_node=4 if device.name in _RACKS else 8,
+        island=island,
+        link_bytes_per_second=_LINK_BYTES_PER_SECOND.get(family, 300e9),
+        network_bytes_per_second=(_number(row, "fabric_gbps_per_gpu") or 200.0) * 1e9 / 8,
+        is_infiniband=True,
+        host_bytes_per_second=_HOST_BYTES_PER_SECOND.get(family, _PCIE_BYTES_PER_SECOND.get(family, 25e9)),
+    )
