@@ -20,6 +20,8 @@ class Snapshot:
     """Whether tracked files differ from the commit."""
     digest: str | None = None
     """Content address of the staged files, when staged."""
+    allowed_secrets: tuple[str, ...] = ()
+    """Digests of what looks like secrets in the code, and a person has said is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,7 @@ class JobSpec:
     shm_size: str | None = None
     timeout_seconds: int | None = None
     max_restarts: int = 0
+    hang_timeout_seconds: float | None = None
     tags: dict[str, str] = field(default_factory=dict)
     """``recipe, recipe_digest, plan_digest, git_commit, ...``."""
     snapshot: Snapshot
