@@ -1,0 +1,1 @@
+"""Text and tokenized shards in, shuffled fixed-length sequences of tokens out."""
