@@ -1,0 +1,1 @@
+"""Checkpoints: one form for all engines and layouts, committed whole or not at all."""

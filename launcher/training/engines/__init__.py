@@ -1,0 +1,1 @@
+"""Engines: who shards, behind one small interface."""

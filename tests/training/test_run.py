@@ -1,0 +1,171 @@
+"""Real runs over gloo: what is learnt does not depend on ranks or engine, and whatever dies goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.training.checkpoint.manifest import newest
+from tests.training.runs import Finished, Run, tiny_recipe, train
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Twenty steps of one process."""
+    return train(tiny_recipe(), tmp_path_factory.mktemp("alone") / "run")
+
+
+def weights(run: Finished) -> list[str]:
+    """SHA-256 of the newest checkpoint's files."""
+    found = newest(run.output / "checkpoints")
+    assert found is not None
+    return [file.sha256 for file in found[1].files]
+
+
+def largest_difference(run: Finished, other: Finished) -> float:
+    assert len(run.losses) == len(other.losses) == 20
+    return max(abs(a - b) / a for a, b in zip(run.losses, other.losses, strict=True))
+
+
+def test_a_run_learns_evaluates_and_leaves_its_own_record(alone: Finished) -> None:
+    assert alone.losses[0] == pytest.approx(5.55, abs=0.1)  # ln 257 = 5.549: it knows nothing yet
+    assert alone.losses[-1] < alone.losses[0] - 1.2
+    completed = alone.completed
+    assert (completed["step"], completed["tokens"]) == (20, 20 * 8 * 32)
+    assert completed["losses"]["last"] == alone.losses[-1]
+    assert f"evaluation after step 20: loss {completed['losses']['evaluation']:.4f}" in alone.logs[0]
+    assert "step 20/20 loss " in alone.logs[0]
+
+
+def test_each_row_has_the_times_and_rates_of_its_step(alone: Finished) -> None:
+    row = next(row["metrics"] for row in alone.rows if row["step"] == 3 and row["metrics"])
+    assert row["step_seconds"] == pytest.approx(row["data_seconds"] + row["compute_seconds"])
+    assert row["tokens_per_second"] == pytest.approx(256 / row["step_seconds"])
+    assert row["tokens_seen"] == 3 * 256
+    assert row["learning_rate"] == pytest.approx(3e-3 * 3 / 4)  # third of four steps of warm-up
+    assert row["peak_memory_bytes"] > 50e6
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("ddp", {"engine": "ddp"}),
+        ("zero1", {"engine": "deepspeed", "zero_stage": 1}),
+        ("zero2", {"engine": "deepspeed", "zero_stage": 2}),
+        ("zero3", {"engine": "deepspeed", "zero_stage": 3}),
+    ],
+)
+def test_two_ranks_of_any_engine_learn_what_one_learns(
+    alone: Finished, tmp_path: Path, name: str, layout: dict[str, Any]
+) -> None:
+    two = train(tiny_recipe(parallelism=layout, cluster={"processes_per_instance": 2}), tmp_path / name)
+    assert largest_difference(alone, two) < 1e-5
+
+
+@pytest.mark.parametrize("engine", [{"engine": "ddp"}, {"engine": "deepspeed", "zero_stage": 2}])
+def test_bf16_keeps_fp32_master_weights_and_stays_close(
+    alone: Finished, tmp_path: Path, engine: dict[str, Any]
+) -> None:
+    recipe = tiny_recipe(parallelism=engine, training={"precision": "bf16"}, cluster={"processes_per_instance": 2})
+    assert largest_difference(alone, train(recipe, tmp_path / "run")) < 5e-3
+
+
+def test_after_kill_9_of_a_rank_the_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    recipe = tiny_recipe(checkpoint={"interval_steps": 6}, cluster={"processes_per_instance": 2})
+    unbroken = train(recipe, tmp_path / "unbroken")
+    run = Run(recipe, tmp_path / "broken")
+    run.wait_for("step 9/20")
+    os.kill(run.processes[1].pid, signal.SIGKILL)
+    broken = run.wait()
+    assert broken.exit_codes == (1, -signal.SIGKILL)
+    assert not (broken.output / "completed.json").exists()
+    resumed = train(recipe, tmp_path / "broken")
+    assert "resumed after step 6 from " in resumed.logs[0]
+    assert resumed.losses[-14:] == unbroken.losses[6:]
+    assert weights(resumed) == weights(unbroken)
+
+
+def test_zero_2_resumes_bit_for_bit(tmp_path: Path) -> None:
+    recipe = tiny_recipe(
+        parallelism={"engine": "deepspeed", "zero_stage": 2},
+        training={"precision": "bf16", "train_steps": 8},
+        checkpoint={"interval_steps": 4, "keep": 1},
+        cluster={"processes_per_instance": 2},
+    )
+    unbroken = train(recipe, tmp_path / "unbroken")
+    run = Run(recipe, tmp_path / "stopped")
+    run.wait_for("step 5/8")
+    run.kill()
+    resumed = train(recipe, tmp_path / "stopped")
+    assert resumed.losses[-4:] == unbroken.losses[4:]
+    assert weights(resumed) == weights(unbroken)
+    assert len(list((resumed.output / "checkpoints").glob("step-*"))) == 1
+
+
+def test_sigterm_saves_at_the_step_edge_and_exits_143(tmp_path: Path) -> None:
+    recipe = tiny_recipe(training={"train_steps": 4000}, cluster={"processes_per_instance": 2})
+    run = Run(recipe, tmp_path / "run")
+    run.wait_for("step 3/4000")
+    run.processes[1].send_signal(signal.SIGTERM)  # one rank is told; all stop in the same step
+    stopped = run.wait()
+    assert stopped.exit_codes == (143, 143)
+    found = newest(stopped.output / "checkpoints")
+    assert found is not None
+    assert f"asked to stop: step {found[1].step} is saved" in stopped.logs[0]
+    assert found[1].data_position == found[1].step * 8
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_rank_and_data(tmp_path: Path) -> None:
+    recipe = tiny_recipe(training={"optimizer": {"learning_rate": 1e30}, "gradient_clipping": 0.0})
+    failed = Run(recipe, tmp_path / "run").wait()
+    assert failed.exit_codes == (1,)
+    assert "stopped before its update" in failed.logs[0]
+    assert "(rank 0, sequences " in failed.logs[0]
+    assert "Traceback" not in failed.logs[0]
+    assert newest(failed.output / "checkpoints") is None
+
+
+def test_another_plan_or_world_than_the_submitted_one_is_refused_with_both_values(tmp_path: Path) -> None:
+    recipe = tiny_recipe(cluster={"processes_per_instance": 2})
+    run = Run(recipe, tmp_path / "digest", document={"plan_digest": "0" * 64})
+    refused = run.wait()
+    assert refused.exit_codes == (3, 3)
+    assert "0" * 64 in refused.logs[0]
+    job = tmp_path / "world" / "job.json"
+    Run(tiny_recipe(), tmp_path / "world", document={"recipe": json.loads(run.job.read_text())["recipe"],
+        "plan_digest": run.plan_digest}).wait()  # fmt: skip
+    assert "2 ranks were planned and 1 run" in (job.parent / "rank-00000.log").read_text()
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+    recipe = tiny_recipe(training={"train_steps": 6}, checkpoint={"interval_steps": 2})
+    first = train(recipe, tmp_path / "run")
+    found = newest(first.output / "checkpoints")
+    assert found is not None
+    shard = found[0] / "rank-00000.safetensors"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    again = train(recipe, tmp_path / "run")
+    assert "is passed over: rank-00000.safetensors is not what was written" in again.logs[0]
+    assert "resumed after step 4" in again.logs[0]
+    assert weights(again) == [found[1].files[0].sha256]
+
+
+def test_resume_required_without_a_checkpoint_fails(tmp_path: Path) -> None:
+    failed = Run(tiny_recipe(checkpoint={"resume": "required"}), tmp_path / "run").wait()
+    assert failed.exit_codes == (1,)
+    assert "there is no whole checkpoint in" in failed.logs[0]
+
+
+def test_a_run_continues_from_the_checkpoints_of_another(tmp_path: Path) -> None:
+    short = train(tiny_recipe(training={"train_steps": 4, "schedule": {"name": "constant"}}), tmp_path / "short")
+    longer = tiny_recipe(training={"train_steps": 6, "schedule": {"name": "constant"}})
+    unbroken = train(longer, tmp_path / "unbroken")
+    resumed = train(longer, tmp_path / "resumed", resume_from=short.output / "checkpoints")
+    assert resumed.losses == unbroken.losses[4:]
