@@ -1,0 +1,62 @@
+"""``launcher plan``: what follows from a recipe, before a cent is spent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher.cli.invocation import Invocation, Verb
+from launcher.cli.recipe_words import compose_words, recipe_words
+from launcher.errors import BudgetError, PlanError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from launcher.plan.plan import Plan
+
+BUDGET_CODE = "plan.budget"
+"""The finding that ``--over-budget`` overlooks."""
+OVERLOOK = "launcher submit ... --over-budget"
+
+
+@click.command(cls=Verb)
+@recipe_words
+@click.pass_obj
+def command(invocation: Invocation, words: tuple[str, ...], recipe_dirs: tuple[Path, ...]) -> None:
+    """Show what follows from a recipe: memory, time, dollars and findings.
+
+    launcher plan gpt/13b cluster=nd_h100_v5 cluster.instance_count=16
+    launcher plan llama3/70b parallelism.tensor_parallel_size=8 --json
+    """
+    from launcher.cli.failure import error_document
+    from launcher.cli.plan_text import plan_lines
+    from launcher.plan.codec import encode
+    from launcher.plan.planner import make_plan
+
+    composed = compose_words(invocation, words, recipe_dirs)
+    plan = make_plan(composed.recipe)
+    refused = refusal(plan)
+    document = encode(plan)
+    if refused is not None:
+        document["error"] = error_document(refused, composed)
+    invocation.answer(document, lambda: "\n".join(plan_lines(plan, composed.recipe, composed)))
+    if refused is None:
+        return
+    if invocation.json:
+        raise click.exceptions.Exit(refused.exit_code)
+    invocation.say("")
+    raise refused
+
+
+def refusal(plan: Plan, *, over_budget: bool = False) -> PlanError | BudgetError | None:
+    """The plan's error findings as an error, of the budget when that is all there is; None when it may run."""
+    from launcher.cli.plan_text import finding_fault
+
+    faults = [finding_fault(finding) for finding in plan.errors if not (over_budget and finding.code == BUDGET_CODE)]
+    if not faults:
+        return None
+    if any(fault.code != BUDGET_CODE for fault in faults):
+        return PlanError(faults)
+    return BudgetError([replace(each, suggestion=f"{each.suggestion or ''}\n{OVERLOOK}".strip()) for each in faults])

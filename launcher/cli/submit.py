@@ -1,0 +1,172 @@
+"""``launcher submit``: from a recipe to a run, through the plan and the budget."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from launcher.cli.handles import resolve_handle
+from launcher.cli.invocation import Invocation, Verb, is_interactive
+from launcher.cli.plan import refusal
+from launcher.cli.recipe_words import compose_words, recipe_words
+from launcher.errors import ExitCode, UsageError
+from launcher.units import format_dollars, format_seconds
+
+if TYPE_CHECKING:
+    from launcher.job.spec import JobSpec, Snapshot
+    from launcher.plan.plan import Plan
+    from launcher.recipe.schema import Recipe
+
+EMULATOR_VARIABLE = "LAUNCHER_EMULATOR"
+"""Set inside ``launcher emulator`` (launcher/emulator/emulator.py)."""
+
+
+@click.command(cls=Verb)
+@recipe_words
+@click.option("--dry-run", is_flag=True, help="Print what would be sent, and stop.")
+@click.option("--follow/--detach", help="Stay and watch until the run ends; or return at once (the default).")
+@click.option(
+    "--resume",
+    metavar="HANDLE",
+    help="Continue this run from its newest checkpoint, with its own recipe when none is given.",
+)
+@click.option("--attempt", type=click.IntRange(min=1), help="Run the same thing again: on Azure ML, its Nth job.")
+@click.option("--allow-secret", metavar="DIGEST", multiple=True, help="What looks like a secret and is none.")
+@click.option("--over-budget", is_flag=True, help="Submit a plan that is dearer than limits.budget_dollars.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before money is spent.")
+@click.pass_obj
+def command(
+    invocation: Invocation,
+    words: tuple[str, ...],
+    recipe_dirs: tuple[Path, ...],
+    dry_run: bool,
+    follow: bool,
+    resume: str | None,
+    attempt: int | None,
+    allow_secret: tuple[str, ...],
+    over_budget: bool,
+    yes: bool,
+) -> None:
+    """Plan a recipe, and run it where its cluster says: on this machine, or on Azure ML.
+
+    launcher submit gpt/tiny --follow
+    launcher submit gpt/tiny parallelism=deepspeed_zero2 training.train_steps=50
+    launcher submit --resume latest
+    """
+    from launcher.cli.follow import follow_run
+    from launcher.cli.staging import staged_snapshot
+    from launcher.runs.submission import submit
+
+    parent = resolve_handle(invocation, resume) if resume else None
+    recipe = _asked(invocation, words, recipe_dirs, parent)
+    plan = _accepted_plan(invocation, recipe, over_budget=over_budget)
+    snapshot = staged_snapshot(invocation, recipe, Path.cwd(), allowed_secrets=allow_secret)
+    job = _job(recipe, plan, parent, snapshot, attempt)
+    if dry_run:
+        _show_job(invocation, recipe, job)
+        return
+    if recipe.cluster.backend != "local":
+        _confirm(plan, yes=yes)
+    submission = submit(recipe.cluster.backend, job, parent=parent)
+    if follow:
+        follow_run(invocation, submission, plan)
+        return
+    invocation.answer(
+        submission_document(submission.handle, state="NotStarted", url=submission.url),
+        lambda: "\n".join(submission_lines(submission.handle, submission.url)),
+    )
+
+
+def submission_document(handle: str, *, state: str, url: str | None) -> dict[str, Any]:
+    """``{handle, name, attempt, state, url}``."""
+    from launcher.backends import parse_handle
+    from launcher.runs import journal
+
+    return {
+        "handle": handle,
+        "name": parse_handle(handle)[1],
+        "attempt": journal.find(handle).attempt,
+        "state": state,
+        "url": url,
+    }
+
+
+def submission_lines(handle: str, url: str | None) -> list[str]:
+    """What was accepted, and what one does next."""
+    return [
+        f"submitted  {handle}    {url or ''}".rstrip(),
+        f"next       launcher logs -f {handle}",
+        *(f"           launcher {verb} {handle}" for verb in ("status", "report", "cancel")),
+    ]
+
+
+def _asked(invocation: Invocation, words: tuple[str, ...], recipe_dirs: tuple[Path, ...], parent: str | None) -> Recipe:
+    """The recipe of the words; without words, that of the run to continue.
+
+    Raises:
+        UsageError: neither is given.
+    """
+    if words:
+        return compose_words(invocation, words, recipe_dirs).recipe
+    if parent is None:
+        raise UsageError("which recipe?", suggestion="launcher submit gpt/tiny\nlauncher recipes")
+    from launcher.runs.remembered import recipe_of
+
+    return recipe_of(parent)
+
+
+def _accepted_plan(invocation: Invocation, recipe: Recipe, *, over_budget: bool) -> Plan:
+    """The plan, shown; refused when it has errors or is too dear."""
+    from launcher.cli.plan_text import plan_lines
+    from launcher.plan.planner import make_plan
+
+    plan = make_plan(recipe)
+    if not invocation.json:
+        invocation.say("\n".join([*plan_lines(plan, recipe, invocation.composed), ""]))
+    refused = refusal(plan, over_budget=over_budget)
+    if refused is not None:
+        raise refused
+    return plan
+
+
+def _job(recipe: Recipe, plan: Plan, parent: str | None, snapshot: Snapshot, attempt: int | None) -> JobSpec:
+    from launcher.job.build import build_job
+    from launcher.runs import journal
+    from launcher.runs.remembered import checkpoints_of
+
+    following = 1 if parent is None else journal.find(parent).attempt + 1
+    resume_from = None if parent is None else checkpoints_of(parent)
+    return build_job(recipe, plan, snapshot, attempt=attempt or following, resume_from=resume_from)
+
+
+def _show_job(invocation: Invocation, recipe: Recipe, job: JobSpec) -> None:
+    """What the backend would be sent, without the recipe's secrets."""
+    from launcher.backends import backend_for
+    from launcher.tracking.description import describe
+
+    text = backend_for(recipe.cluster.backend).render(job)
+    shown = describe(job.document, plan=None).without_secrets(text)
+    handle = f"{recipe.cluster.backend}:{job.name}"
+    invocation.answer(
+        {"handle": handle, "name": job.name, "attempt": job.attempt, "state": None, "url": None, "rendered": shown},
+        lambda: shown.rstrip("\n"),
+    )
+
+
+def _confirm(plan: Plan, *, yes: bool) -> None:
+    """Ask before money is spent; inside ``launcher emulator`` none is.
+
+    Raises:
+        UsageError: nobody is there to ask.
+    """
+    if yes or os.environ.get(EMULATOR_VARIABLE):
+        return
+    dollars = "an unknown price" if plan.cost.dollars is None else f"about {format_dollars(plan.cost.dollars)}"
+    what = f"This will use {plan.hardware} for about {format_seconds(3600 * plan.time.hours)}, {dollars}."
+    if not is_interactive():
+        raise UsageError(f"{what} Nobody is here to confirm it", suggestion="--yes", code="usage.confirmation")
+    if not click.confirm(f"{what} Submit?", err=True):
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
