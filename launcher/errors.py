@@ -4,6 +4,7 @@ LauncherError                 what happened; every fault at once
 |-- UsageError           2    the command line itself is wrong
 |-- RecipeError          3    a recipe cannot be composed or decoded
 |-- PlanError            3    a recipe is well-formed but cannot run
+|-- DataError            3    a corpus, a shard or a tokenizer cannot be read (launcher/training/data)
 |-- BackendError         4    the place where it should run refused (sign-in, quota, network)
 |   `-- MissingExtraError 4   an optional package is not installed
 |-- BudgetError          5    dearer than ``limits.budget_dollars``

@@ -12,7 +12,7 @@ from launcher.cli.handles import resolve_handle
 from launcher.cli.invocation import Invocation, Verb, is_interactive
 from launcher.cli.plan import refusal
 from launcher.cli.recipe_words import compose_words, recipe_words
-from launcher.errors import ExitCode, UsageError
+from launcher.errors import ExitCode, PlanError, UsageError
 from launcher.units import format_dollars, format_seconds
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def command(
     if dry_run:
         _show_job(invocation, recipe, job)
         return
+    _require_corpus(plan)
     if recipe.cluster.backend != "local":
         _confirm(plan, yes=yes)
     submission = submit(recipe.cluster.backend, job, parent=parent)
@@ -154,6 +155,19 @@ def _show_job(invocation: Invocation, recipe: Recipe, job: JobSpec) -> None:
         {"handle": handle, "name": job.name, "attempt": job.attempt, "state": None, "url": None, "rendered": shown},
         lambda: shown.rstrip("\n"),
     )
+
+
+def _require_corpus(plan: Plan) -> None:
+    """Refuse to start what has nothing to read; planning and rendering need no corpus.
+
+    Raises:
+        PlanError: ``data.train`` is empty.
+    """
+    from launcher.cli.plan_text import finding_fault
+
+    faults = [finding_fault(finding) for finding in plan.findings if finding.code == "plan.nothing_to_read"]
+    if faults:
+        raise PlanError(faults)
 
 
 def _confirm(plan: Plan, *, yes: bool) -> None:

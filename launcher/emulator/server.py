@@ -101,7 +101,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _any(self) -> None:
         request = self._request()
-        fault = self.server.emulator.faults.strike(request)
+        fault = self.server.emulator.faults.strike(request) if self.host else None
         if fault and fault.kind in BEFORE:
             self.server.emulator.saw(request, 0)
             self._spoil(fault, Response())

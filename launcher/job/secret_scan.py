@@ -28,9 +28,11 @@ class Secret:
     """First 12 hex digits of the SHA-256 of the matched text: names the find without showing it."""
 
 
+Form = tuple[str, tuple[bytes, ...], re.Pattern[bytes]]
+
 # Each kind: the words one of which every match contains, and the form its issuer documents or the file format that
 # holds it. A file without any of the words is not searched for the form: a plain word is found 100 times faster.
-_FORMS: tuple[tuple[str, tuple[bytes, ...], re.Pattern[bytes]], ...] = tuple(
+FORMS: tuple[Form, ...] = tuple(
     (kind, tuple(words.encode().split()), re.compile(form.encode()))
     for kind, words, form in (
         (
@@ -71,7 +73,7 @@ _FORMS: tuple[tuple[str, tuple[bytes, ...], re.Pattern[bytes]], ...] = tuple(
             "package registry token",
             "npm_ pypi- dckr_ :_",
             r"\bnpm_[A-Za-z0-9]{30,}|\bpypi-[\w-]{40,}|\bdckr_(?:pat|oat)_[\w-]{20,}"
-            r"|:_(?:authToken|auth|password)\s*=\s*[^\s$]{8,}",
+            r"|:_(?:authToken|auth|password)\s*=\s*[^\s${<]{8,}",
         ),
         ("JSON web token", "eyJ", r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
         (
@@ -103,9 +105,14 @@ _PUBLIC = frozenset({"900e6c2bf8ce", "0011cc25eb43"})
 _LEAST_BITS_PER_CHARACTER = 3.3  # Shannon entropy; English identifiers of 16 characters stay near 3
 
 
-def find_secrets(content: bytes) -> Iterator[Secret]:
-    """Every secret in the text ``content``."""
-    for kind, words, form in _FORMS:
+def forms_in(content: bytes) -> tuple[Form, ...]:
+    """The forms of secrets that ``content`` may hold, by their words: of many files together, most can be ruled out."""
+    return tuple(form for form in FORMS if any(word in content for word in form[1]))
+
+
+def find_secrets(content: bytes, forms: tuple[Form, ...] | None = None) -> Iterator[Secret]:
+    """Every secret in the text ``content``; ``forms``: those it may hold, when that is known."""
+    for kind, words, form in FORMS if forms is None else forms:
         if any(word in content for word in words):
             for match in form.finditer(content):
                 yield from _secret(kind, content, match.start(), match.group())

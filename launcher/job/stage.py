@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING
 import launcher
 from launcher.errors import Fault, PlanError
 from launcher.job import stage_listing
-from launcher.job.secret_scan import find_secrets
+from launcher.job.secret_scan import find_secrets, forms_in
 from launcher.job.stage_diff import uncommitted_diff
 from launcher.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from launcher.job.secret_scan import Secret
     from launcher.job.stage_listing import Listing
     from launcher.recipe.schema import Entry
 
@@ -167,8 +166,11 @@ def _digest(files: tuple[StagedFile, ...]) -> str:
 
 
 def _secret_faults(files: tuple[StagedFile, ...], allowed: frozenset[str]) -> Iterator[Fault]:
-    for file in files:
-        by_line = {secret.line: secret for secret in _secrets(file) if secret.digest not in allowed}
+    scanned = [file for file in files if _is_text(file)]
+    forms = forms_in(b"\n".join(file.content for file in scanned))
+    for file in scanned:
+        found = find_secrets(file.content, forms)
+        by_line = {secret.line: secret for secret in found if secret.digest not in allowed}
         for secret in by_line.values():
             yield Fault(
                 what=f"{file.path} holds what looks like a secret: {secret.kind}",
@@ -178,10 +180,8 @@ def _secret_faults(files: tuple[StagedFile, ...], allowed: frozenset[str]) -> It
             )
 
 
-def _secrets(file: StagedFile) -> Iterable[Secret]:
-    if len(file.content) > _LARGEST_SCANNED_BYTES or b"\0" in file.content[:8192]:
-        return ()
-    return find_secrets(file.content)
+def _is_text(file: StagedFile) -> bool:
+    return len(file.content) <= _LARGEST_SCANNED_BYTES and b"\0" not in file.content[:8192]
 
 
 def _limit_faults(files: tuple[StagedFile, ...]) -> Iterator[Fault]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
+import stat
 import subprocess
 import tempfile
 from collections import Counter
@@ -28,7 +30,11 @@ _CREDENTIAL_FILES = (
     "*credentials.json", "credentials", "*service-account*.json", "*service_account*.json", "client_secret*.json",
     "secrets.yaml", "secrets.yml", "secrets.json", "secrets.toml", "token", "*.token", ".token", "*.publishsettings",
 )  # fmt: skip
-_HARMLESS_NAMES = (".env.example", ".env.sample", ".env.template", "example.env", "*.pub")
+_HARMLESS_FILES = (".env.example", ".env.sample", ".env.template", "example.env", "*.pub")
+_CREDENTIAL_NAME, _HARMLESS_NAME = (
+    re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns))
+    for patterns in (_CREDENTIAL_FILES, _HARMLESS_FILES)
+)
 _CLUTTER = frozenset(
     {
         "__pycache__", ".hydra", "outputs", "multirun", "mlruns", ".pytest_cache", ".mypy_cache", ".ruff_cache",
@@ -57,6 +63,15 @@ class _Sorting:
     wanted: frozenset[str]
     files: dict[str, Path] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
+    _folders: dict[Path, Path] = field(default_factory=dict)
+
+    def real(self, source: Path) -> Path:
+        """Where ``source`` leads; a folder is resolved once, however many files are in it."""
+        folder = source.parent
+        if folder not in self._folders:
+            self._folders[folder] = Path(os.path.realpath(folder))
+        real = self._folders[folder] / source.name
+        return Path(os.path.realpath(real)) if real.is_symlink() else real
 
 
 def list_files(root: Path, include: tuple[str, ...], *, without_git: bool) -> Listing:
@@ -86,32 +101,32 @@ def _sort(sorting: _Sorting, path: str, *, is_asked_for: bool, is_tracked: bool)
     if why is None:
         why = _unfit(sorting, source)
     if why is None:
-        sorting.files[path] = Path(os.path.realpath(source))
+        sorting.files[path] = sorting.real(source)
     else:
         sorting.left_out[why] += 1
 
 
 def _unfit(sorting: _Sorting, source: Path) -> str | None:
     """Why a file cannot be read as one of the tree's own; None when it can."""
-    real = Path(os.path.realpath(source))
-    if not real.exists():
+    real = sorting.real(source)
+    try:
+        mode = real.lstat().st_mode
+    except OSError:
         return "links to nothing" if source.is_symlink() else "deleted"
-    if not real.is_relative_to(sorting.root):
-        return "links out of the tree"
-    target = real.relative_to(sorting.root).as_posix()
-    if real != source and (target not in sorting.wanted or _is_credential(target)):
-        return "links to what does not travel"
-    return None if real.is_file() else "no regular files"
+    if real != source:
+        if not real.is_relative_to(sorting.root):
+            return "links out of the tree"
+        target = real.relative_to(sorting.root).as_posix()
+        if target not in sorting.wanted or _is_credential(target):
+            return "links to what does not travel"
+    return None if stat.S_ISREG(mode) else "no regular files"
 
 
 def _is_credential(path: str) -> bool:
-    parts = PurePosixPath(path.lower()).parts
-    if any(part in _CREDENTIAL_FOLDERS for part in parts):
+    parts = path.lower().split("/")
+    if not _CREDENTIAL_FOLDERS.isdisjoint(parts):
         return True
-    name = parts[-1]
-    if any(fnmatch.fnmatchcase(name, pattern) for pattern in _HARMLESS_NAMES):
-        return False
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _CREDENTIAL_FILES)
+    return _CREDENTIAL_NAME.match(parts[-1]) is not None and _HARMLESS_NAME.match(parts[-1]) is None
 
 
 def _is_clutter(path: str) -> bool:

@@ -35,6 +35,7 @@ RULES = (
     engine.zero_alone,
     engine.offload,
     training.duration,
+    training.nothing_to_read,
     training.global_batch,
     training.accumulation,
     training.interleaved_batches,

@@ -107,6 +107,7 @@ class _Watcher:
         self._folder = run_folder(handle)
         self._shelf = Shelf(self._folder)
         self._total_steps = _total_steps(self._folder)
+        self._submitted = read_state(self._folder.state).times.get("NotStarted", 0.0)
         self._offset = 0
         self._newest: dict[str, float] = {}
         self._recent: deque[Row] = deque(maxlen=_RECENT_ROWS)
@@ -150,12 +151,17 @@ class _Watcher:
                 self._take(row)
 
     def _take(self, row: Row) -> None:
-        """A row of metrics; one without any marks where an attempt begins, and the pace is measured anew."""
+        """A row of metrics; one without any marks where an attempt begins, and the pace is measured anew.
+
+        A continued run starts with its parent's rows, which are older than its own submission.
+        """
+        is_own = row.time >= self._submitted
         if not row.metrics:
-            self._ready_at = self._ready_at or row.time
+            if is_own and self._ready_at is None:
+                self._ready_at = row.time
             self._recent.clear()
             return
-        if self._first_step_at is None:
+        if is_own and self._first_step_at is None:
             self._first_step_at = row.time
         self._newest |= row.metrics
         self._recent.append(row)

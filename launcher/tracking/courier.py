@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.tracking.mlflow_tracker import MlflowRun, RefusedError, UnavailableError, open_run
+from launcher.tracking.mlflow_tracker import MlflowRun, RefusedError, join_run, open_run
 from launcher.tracking.resumption import RUN_FILE
 from launcher.tracking.spool import METRICS_FILE, Row, rows_after
 
@@ -67,29 +67,30 @@ class Courier:
             UnavailableError: MLflow does not answer; what it did not take is still in ``outbox`` and the spool.
             ModuleNotFoundError: MLflow is not installed.
         """
+        self._run = self._run or self._open()
         if self._run is None:
-            self._run = self._open()
+            return
         self._deliver_description(self._run, outbox)
         if self._leads:
             self._deliver_spool(self._run)
         self._deliver_samples(self._run, outbox)
         if outbox.ending and self._leads:
             _try(lambda run, ending: run.end(ending), self._run, outbox.ending)
+        self._deliver_artifacts(self._run, outbox)
 
-    def _open(self) -> MlflowRun:
+    def _open(self) -> MlflowRun | None:
+        """The run; None while rank 0 has not opened the one that this node's samples go to."""
         known = _read(self._output / RUN_FILE)
         run_id = known.get("run_id") if known.get("uri") == self._target.shown_uri else None
-        if not (self._leads or run_id or self._target.attached_run_id):
-            raise UnavailableError("rank 0 has not opened the run yet")
+        if not self._leads:
+            run_id = run_id or self._target.attached_run_id
+            return join_run(self._target, run_id=run_id) if run_id else None
         run = open_run(self._target, run_id=run_id)
         self._sent_bytes = known.get("sent_bytes", 0) if run.run_id == run_id else 0
         self._save(run)
         return run
 
     def _deliver_description(self, run: MlflowRun, outbox: Outbox) -> None:
-        while outbox.artifacts:
-            _try(lambda run, path: run.log_artifact(path), run, Path(outbox.artifacts[0]))
-            outbox.artifacts.popleft()
         dropped = _try(lambda run, it: run.log_parameters(it, attempt=self._attempt), run, outbox.parameters)
         outbox.parameters.clear()
         if dropped:
@@ -112,10 +113,19 @@ class Courier:
         _try(lambda run, rows: run.log_rows(rows), run, rows)
         outbox.samples.clear()
 
+    def _deliver_artifacts(self, run: MlflowRun, outbox: Outbox) -> None:
+        """Last of all: files may go to a store of their own, which may be down when MLflow is not."""
+        while outbox.artifacts:
+            path = Path(outbox.artifacts[0])
+            if path.exists():
+                _try(lambda run, path: run.log_artifact(path), run, path)
+            else:
+                log.warning("%s is gone, and will be no artifact", path)
+            outbox.artifacts.popleft()
+
     def _save(self, run: MlflowRun) -> None:
-        if self._leads:
-            document = {"uri": self._target.shown_uri, "run_id": run.run_id, "sent_bytes": self._sent_bytes}
-            _write(self._output / RUN_FILE, document)
+        document = {"uri": self._target.shown_uri, "run_id": run.run_id, "sent_bytes": self._sent_bytes}
+        _write(self._output / RUN_FILE, document)
 
 
 def _try(deliver: Callable[[MlflowRun, Any], Any], run: MlflowRun, what: Any) -> Any:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from launcher.recipe.redact import REDACTED, redact, redact_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from launcher.plan.plan import Plan
 
@@ -46,16 +46,15 @@ class Description:
 
     def without_secrets(self, text: str) -> str:
         """``text`` without the recipe's secret values, as they are or as in a URL, and without what looks like one."""
-        for secret in self.secrets:
-            text = text.replace(secret, REDACTED).replace(quote(secret, safe=""), REDACTED)
-        return redact_text(text)
+        return _without(self.secrets, text)
 
 
 def describe(document: Mapping[str, Any], *, plan: Plan | None, attempt: int = 1) -> Description:
     """The description of the job in ``document`` (job.json)."""
     recipe = document["recipe"]
     clean = redact(recipe)
-    secrets = {secret for secret in _hidden(recipe, clean) if len(secret) >= SHORTEST_SECRET}
+    secrets = sorted({text for text in _hidden(recipe, clean) if len(text) >= SHORTEST_SECRET}, key=len, reverse=True)
+    described = flatten(clean) | _planned(plan)
     settings = recipe.get("tracking", {})
     return Description(
         target={
@@ -65,10 +64,10 @@ def describe(document: Mapping[str, Any], *, plan: Plan | None, attempt: int = 1
             "attempt": attempt,
             "system_metrics": settings.get("system_metrics", True),
         },
-        parameters=flatten(clean) | _planned(plan),
-        tags=_tags(document, clean, attempt),
-        artifacts=_artifacts(clean, plan),
-        secrets=tuple(sorted(secrets, key=len, reverse=True)),
+        parameters={name: _without(secrets, text) for name, text in described.items()},
+        tags={name: _without(secrets, text) for name, text in _tags(document, clean, attempt).items()},
+        artifacts={name: _without(secrets, text) for name, text in _artifacts(clean, plan).items()},
+        secrets=tuple(secrets),
     )
 
 
@@ -145,6 +144,12 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _without(secrets: Iterable[str], text: str) -> str:
+    for secret in secrets:
+        text = text.replace(secret, REDACTED).replace(quote(secret, safe=""), REDACTED)
+    return redact_text(text)
 
 
 def _hidden(value: Any, shown: Any) -> Iterator[str]:

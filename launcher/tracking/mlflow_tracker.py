@@ -122,13 +122,7 @@ def open_run(target: Target, *, run_id: str | None) -> MlflowRun:
         RefusedError: the server will not have it.
         ModuleNotFoundError: MLflow is not installed.
     """
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    import mlflow
-
-    logging.getLogger("mlflow").setLevel(logging.ERROR)
-    logging.getLogger("alembic").setLevel(logging.ERROR)
-    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    mlflow = _mlflow()
     with _translated():
         if target.uri == f"sqlite:///{default_database()}":
             create_database(default_database())
@@ -136,6 +130,29 @@ def open_run(target: Target, *, run_id: str | None) -> MlflowRun:
         if target.attached_run_id:
             return MlflowRun(client, target, _attached(client, target.attached_run_id, earlier=run_id))
         return MlflowRun(client, target, _continued(client, run_id) or _created(client, target))
+
+
+def join_run(target: Target, *, run_id: str) -> MlflowRun:
+    """The run that another node has opened, as it is: it may have ended already.
+
+    Raises:
+        UnavailableError, RefusedError, ModuleNotFoundError: as ``open_run``.
+    """
+    mlflow = _mlflow()
+    with _translated():
+        client = mlflow.MlflowClient(tracking_uri=target.uri)
+        return MlflowRun(client, target, client.get_run(run_id))
+
+
+def _mlflow() -> Any:
+    """MLflow, as quiet and as impatient as this process wants it."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import mlflow
+
+    for name in ("mlflow", "alembic", "urllib3"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return mlflow
 
 
 def _attached(client: Any, own: str, *, earlier: str | None) -> Any:

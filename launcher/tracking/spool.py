@@ -61,14 +61,12 @@ class Spool:
         """Write the metrics of ``step``. Never raises for the disk's sake."""
         row = Row(step=step, time=time.time(), attempt=self.attempt, metrics=dict(metrics))
         self.unwritten.append(row)
-        try:
-            self._write_all()
-        except OSError as refusal:
-            self._warn(refusal)
+        self._write_all()
         return row
 
     def close(self) -> None:
-        """Give the file back; appending opens it again."""
+        """Write what waits, if it can be, and give the file back; appending opens it again."""
+        self._write_all()
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -81,18 +79,24 @@ class Spool:
             return 0
 
     def _write_all(self) -> None:
+        try:
+            descriptor = self._opened()
+            while self.unwritten:
+                self._write(descriptor, encode(self.unwritten[0]))
+                self.unwritten.popleft()
+        except OSError as refusal:
+            self._warn(refusal)
+
+    def _opened(self) -> int:
         if self._descriptor is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._mid_line = _ends_mid_line(self.path)
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        while self.unwritten:
-            self._write(encode(self.unwritten[0]))
-            self.unwritten.popleft()
+        return self._descriptor
 
-    def _write(self, line: bytes) -> None:
-        assert self._descriptor is not None
+    def _write(self, descriptor: int, line: bytes) -> None:
         line = b"\n" + line if self._mid_line else line
-        written = os.write(self._descriptor, line)
+        written = os.write(descriptor, line)
         # A full disk may take part of a line: readers skip the torn part, the whole line follows later.
         self._mid_line = 0 < written < len(line) or (self._mid_line and written == 0)
         if written < len(line):

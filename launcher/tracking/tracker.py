@@ -214,6 +214,7 @@ class Follower:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
         except OSError as refusal:
+            self._process.poll()
             self._process = None
             _warn(f"its process has ended ({refusal})")
 

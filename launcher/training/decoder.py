@@ -84,11 +84,16 @@ class Decoder(nn.Module):
         """Whether the head is a copy of an embedding that another stage has."""
         return self.recipe.model.tie_word_embeddings and self.embedding is None and self.head is not None
 
+    @property
+    def embedding_name(self) -> str:
+        """Name of the embedding's weights in the transformers model."""
+        return f"{self.family.trunk}.{self.family.embedding}.weight"
+
     def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Parameters by their names in the transformers model; tied ones once, under the embedding's name."""
         for name, parameter in self.model.named_parameters():
             is_copy = self.has_tied_copy and parameter is self.head.weight
-            yield f"{self.family.trunk}.{self.family.embedding}.weight" if is_copy else name, parameter
+            yield self.embedding_name if is_copy else name, parameter
 
     def keep(self, layers: Sequence[int], *, is_first: bool, is_last: bool) -> None:
         """Become a stage: forget all layers but these, and what only the first or the last stage needs."""

@@ -63,3 +63,17 @@ def tiny_job(root: Path, *, seed: int = 1, attempt: int = 1, steps: int = 2, **s
     )
     snapshot = replace(take_snapshot(root), digest=stage_code(root, recipe.entry).digest)
     return build_job(recipe, make_plan(recipe), snapshot, attempt=attempt)
+
+
+class Variants:
+    """Many jobs of one code and plan that differ in their intent: for tests that send jobs and run none."""
+
+    def __init__(self, root: Path) -> None:
+        self._job = tiny_job(root)
+        self._recipe = decode(self._job.document["recipe"])
+        self._plan = make_plan(self._recipe)
+
+    def job(self, seed: int) -> JobSpec:
+        """The job of ``seed``."""
+        recipe = replace(self._recipe, training=replace(self._recipe.training, seed=seed))
+        return build_job(recipe, self._plan, self._job.snapshot)

@@ -26,7 +26,7 @@ def test_every_kind_is_found_wherever_it_stands(kind: str) -> None:
         "HF_TOKEN=${HF_TOKEN}",
         "HF_TOKEN: <paste your token>",
         'secret = "changeme12345678"',
-        "https://user:password@example.com/x".replace("password", "{password}"),
+        "https://user:" + "{password}@example.com/x",
         "num_key_value_heads: 8",
         "pad_token_id = 50256",
         'eos_token = "<|endoftext|>"',

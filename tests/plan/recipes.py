@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.recipe.schema import Cluster, Model, Parallelism, Recipe, Training
+from launcher.recipe.schema import Cluster, Data, Model, Parallelism, Recipe, Training
 
 TINY = Model(
     model_type="gpt2",
@@ -71,7 +71,7 @@ def recipe(
         training=training or Training(seq_length=128, global_batch_size=8, train_steps=10, precision="fp32"),
         parallelism=parallelism or Parallelism(),
         cluster=cluster or Cluster(),
-        **sections,  # type: ignore[arg-type]
+        **({"data": Data(train=("demo",))} | sections),  # type: ignore[arg-type]
     )
 
 

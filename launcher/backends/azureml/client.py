@@ -64,6 +64,8 @@ class Client:
         self.address = address
         self.patience = patience or Patience()
         self.rest = Rest(credential, self.patience)
+        for name in ("azure", "urllib3", "msal"):  # they log at length what they then raise
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._base = f"{MANAGEMENT}{address.resource_id}"
 
     # Jobs
@@ -315,5 +317,4 @@ def _view(document: dict[str, Any]) -> JobView:
 
 def _quiet() -> warnings.catch_warnings:
     """The SDK tells of its own experimental classes and deprecations; nobody who submits a job can mend them."""
-    logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
     return warnings.catch_warnings(action="ignore")

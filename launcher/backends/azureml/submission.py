@@ -22,6 +22,10 @@ FINGERPRINT = "launcher.intent"
 """Property of a job: the intent's digest. Properties cannot be edited afterwards; tags can."""
 
 
+_SILENT = frozenset({"azureml.network", "azureml.unavailable"})
+"""Errors that say nothing of the job."""
+
+
 class Service(Protocol):
     """What the protocol needs of a workspace."""
 
@@ -68,6 +72,11 @@ def _adopted(found: JobView | None, name: str, fingerprint: str) -> JobView | No
     return found
 
 
+def _never_left(refusal: BackendError) -> bool:
+    """Whether there was no connection at all; one that fails now may come back."""
+    return refusal.faults[0].code == "azureml.network"
+
+
 class _Settling:
     """Sends, and after anything but a clear answer looks whether the job is there."""
 
@@ -91,10 +100,15 @@ class _Settling:
             except (DoubtError, ExistsError) as doubt:
                 self._is_doubtful, last = True, doubt
             except BackendError as refusal:
-                last = self._unless_it_may_pass(refusal)
-            found = self._look()
-            if found is not None:
-                return found
+                self._is_doubtful, last = self._is_doubtful or not _never_left(refusal), refusal
+            try:
+                found = _adopted(self._service.find_job(self._name), self._name, self._fingerprint)
+            except BackendError as silence:
+                self._require_silence(silence)
+            else:
+                self._require_hope(last, found)
+                if found is not None:
+                    return found
             self._patience.sleep(pause)
         raise self._unknown(last)
 
@@ -103,21 +117,15 @@ class _Settling:
         _adopted(accepted, self._name, self._fingerprint)
         return accepted
 
-    def _unless_it_may_pass(self, refusal: BackendError) -> BackendError:
-        """A connection that fails may come back; any other refusal is final, unless an earlier attempt is in doubt."""
-        is_known_elsewhere = self._is_doubtful and self._look() is not None
-        if refusal.faults[0].code != "azureml.network" and not is_known_elsewhere:
-            raise refusal
-        return refusal
+    def _require_silence(self, error: BackendError) -> None:
+        """A service that does not answer shows nothing; any other error of a look is final."""
+        if error.faults[0].code not in _SILENT:
+            raise error
 
-    def _look(self) -> JobView | None:
-        """The job, if the service shows it by now; a service that does not answer shows nothing."""
-        try:
-            return _adopted(self._service.find_job(self._name), self._name, self._fingerprint)
-        except BackendError as error:
-            if error.faults[0].code in {"azureml.network", "azureml.unavailable"}:
-                return None
-            raise
+    def _require_hope(self, last: Exception, found: JobView | None) -> None:
+        """A refusal is final once the service also says that there is no such job."""
+        if found is None and isinstance(last, BackendError) and not _never_left(last):
+            raise last
 
     def _unknown(self, last: Exception | None) -> BackendError | UnknownOutcomeError:
         if not self._is_doubtful and isinstance(last, BackendError):

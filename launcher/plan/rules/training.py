@@ -43,6 +43,20 @@ def duration(case: Case) -> Iterator[Finding]:
         )
 
 
+def nothing_to_read(case: Case) -> Iterator[Finding]:
+    """A recipe for shards waits for whoever uses it to name them; planning needs none."""
+    if case.recipe.data.train or case.recipe.entry.script is not None:
+        return
+    yield finding(
+        "note",
+        "nothing_to_read",
+        "data.train names nothing to read: name your corpus before submitting",
+        "data.train",
+        allowed="shards by their prefix, .txt, .jsonl or .parquet files, or demo",
+        edits=(("data=demo",),),
+    )
+
+
 def global_batch(case: Case) -> Iterator[Finding]:
     """Micro x data divides the global batch; never truncated."""
     training = case.recipe.training

@@ -49,10 +49,18 @@ def open_corpora(recipe: Recipe, *, cache: Path) -> Corpora:
     Any number of ranks and processes may call this at once. Relative paths are taken from the working folder.
 
     Raises:
-        DataError: a corpus or the tokenizer cannot be read, or has less than one sequence.
+        DataError: none is named; a corpus or the tokenizer cannot be read, or has less than one sequence.
     """
+    if not recipe.data.train:
+        raise DataError(
+            "data.train names nothing to read",
+            keys=("data.train",),
+            code="data.nothing_to_read",
+            allowed="shards by their prefix, .txt, .jsonl or .parquet files, or demo",
+            suggestion="data=demo",
+        )
     library = Library(recipe, cache)
-    train = [library.open(name, key="data.train") for name in recipe.data.train or ("demo",)]
+    train = [library.open(name, key="data.train") for name in recipe.data.train]
     held_out = [library.open(name, key="data.validation") for name in recipe.data.validation]
     check_one_tokenizer(train + held_out)
     trained = _training(recipe, train)

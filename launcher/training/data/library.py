@@ -85,7 +85,7 @@ class Library:
 
     def _trained_bpe(self) -> Tokenizer:
         """Trained on all text among the training corpora."""
-        names = self._data.train or ("demo",)
+        names = self._data.train
         texts = [path for name in names for path in _paths(name, key="data.train") if path.suffix in FORMATS]
         for path in texts:
             check_format(path, keys=("data.train",))

@@ -13,7 +13,7 @@ import torch
 from launcher.errors import Fault
 from launcher.plan.deepspeed_config import deepspeed_config
 from launcher.training.decoder import build_in_place, build_on_meta, rebuild
-from launcher.training.engines.deepspeed_ranks import Mpu, mark
+from launcher.training.engines.deepspeed_ranks import Mpu, global_norm, mark, written_once
 from launcher.training.engines.deepspeed_state import open_state
 from launcher.training.errors import TrainingError
 from launcher.training.initial import draw
@@ -57,7 +57,7 @@ def make_engine(recipe: Recipe, plan: Plan, ranks: Ranks) -> Engine:
             divide(decoder, groups, is_sequence_parallel=recipe.parallelism.sequence_parallel)
         decoder.to_empty(device=ranks.device)
         rebuild(decoder, ranks.device)
-        mark(decoder, groups.tensor)
+        mark(decoder, groups)
     return DeepSpeedEngine(deepspeed, recipe, decoder, config, ranks, groups)
 
 
@@ -117,6 +117,10 @@ class DeepSpeedEngine:
         mpu = Mpu(groups) if max(groups.tensor.size, groups.context.size) > 1 else None
         self.engine, *_ = deepspeed.initialize(model=decoder, model_parameters=parameters, config=config, mpu=mpu)
         rebuild(decoder, ranks.device)  # DeepSpeed casts them to the model's precision
+        # ZeRO-3 averages over data and context ranks where it scatters gradients (reduce_scatter_coalesced), the other
+        # stages over data ranks alone; context ranks have parts of one loss.
+        is_averaged = bool(config["zero_optimization"].get("reduce_scatter")) and recipe.parallelism.zero_stage == 3
+        self.scale = groups.context.size if is_averaged else 1
         self.state = open_state(self.engine.optimizer, decoder, regions)
         draw(self.pieces(), recipe)
         self.restored(0, {})
@@ -127,7 +131,7 @@ class DeepSpeedEngine:
         total = torch.zeros((), device=self.ranks.device)
         for number, batch in enumerate(batches, start=1):
             losses = self.engine(batch)
-            self.engine.backward(losses.objective)
+            self.engine.backward(losses.objective * self.scale)
             if number < len(batches):
                 self.engine.step()
             total += losses.cross_entropy / len(batches)
@@ -136,12 +140,10 @@ class DeepSpeedEngine:
     def step(self, learning_rate: float) -> float:
         """See Engine. ZeRO computes the norm inside its step; fp32 training without ZeRO does not tell it."""
         set_learning_rate(self.engine.optimizer, learning_rate)
-        norm = self._replica_norm() if self.engine.optimizer is self.state.optimizer else None
+        is_plain = self.engine.optimizer is self.state.optimizer
+        norm = global_norm(self.decoder, self.groups) if is_plain else None
         self.engine.step()
         return float(self.engine.get_global_grad_norm() if norm is None else norm)
-
-    def _replica_norm(self) -> torch.Tensor:
-        return torch.nn.utils.get_total_norm([p.grad for p in self.decoder.parameters() if p.grad is not None])
 
     @property
     def tolerates_overflow(self) -> bool:
@@ -157,7 +159,7 @@ class DeepSpeedEngine:
 
     def pieces(self) -> Iterable[Piece]:
         """See Engine."""
-        return self.state.pieces()
+        return written_once(self.state.pieces(), self.decoder, self.groups, is_sharded=self.state.is_sharded)
 
     def scalars(self) -> dict[str, float]:
         """See Engine."""

@@ -30,6 +30,9 @@ class State(Protocol):
     optimizer: torch.optim.Optimizer
     """torch's AdamW, which DeepSpeed feeds."""
 
+    is_sharded: bool
+    """Whether data-parallel ranks hold different parts."""
+
     def pieces(self) -> Iterator[Piece]:
         """What this rank holds."""
         ...
@@ -61,6 +64,8 @@ def _prepare(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> None:
 class Whole:
     """ZeRO stage 0: every rank holds everything, beside a bf16 or fp16 copy where one is used."""
 
+    is_sharded = False
+
     def __init__(self, wrapper: Any, names: dict[Any, str], regions: Regions) -> None:
         self.optimizer = getattr(wrapper, "optimizer", wrapper)
         self.pairs = self._pairs(wrapper, names)
@@ -78,13 +83,11 @@ class Whole:
 
     def pieces(self) -> Iterator[Piece]:
         """See State."""
-        world, rank = dist.get_world_size(), dist.get_rank()
-        for number, (name, _, master) in enumerate(self.pairs):
-            region, is_mine = self.regions[name], number % world == rank
-            yield Piece(name=name, kind="parameter", region=region, tensor=master.data, is_written=is_mine)
+        for name, _, master in self.pairs:
+            region, state = self.regions[name], self.optimizer.state[master]
+            yield Piece(name=name, kind="parameter", region=region, tensor=master.data)
             for kind in KINDS:
-                moment = self.optimizer.state[master][kind]
-                yield Piece(name=name, kind=kind, region=region, tensor=moment, is_written=is_mine)
+                yield Piece(name=name, kind=kind, region=region, tensor=state[kind])
 
     def refresh(self) -> None:
         """See State."""
@@ -94,6 +97,8 @@ class Whole:
 
 class Flat:
     """ZeRO stages 1 and 2: a rank holds a run of each group's parameters, laid end to end."""
+
+    is_sharded = True
 
     def __init__(self, wrapper: Any, flats: Any, groups: Any, names: dict[Any, str], regions: Regions) -> None:
         self.wrapper, self.optimizer = wrapper, wrapper.optimizer
@@ -124,6 +129,8 @@ class Flat:
 
 class Partitioned:
     """ZeRO stage 3: a rank holds an equal run of every parameter; small ones are gathered for good."""
+
+    is_sharded = True
 
     def __init__(self, wrapper: Any, names: dict[Any, str], regions: Regions) -> None:
         self.wrapper, self.optimizer, self.names, self.regions = wrapper, wrapper.optimizer, names, regions

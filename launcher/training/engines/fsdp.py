@@ -125,7 +125,7 @@ class FsdpEngine:
         groups = self.groups
         is_partial = self.recipe.parallelism.sequence_parallel or name.endswith(HEAD_NORMS)
         over = [groups.tensor.group] if is_uncut and is_partial else []
-        if self.recipe.model.tie_word_embeddings and name.endswith(f".{self.stages[0].decoder.family.embedding}.weight"):
+        if self.recipe.model.tie_word_embeddings and name == self.stages[0].decoder.embedding_name:
             over.append(groups.tied if has_ends_apart(self.recipe.parallelism) else None)
         return tuple(group for group in over if group is not None)
 

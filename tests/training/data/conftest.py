@@ -28,7 +28,7 @@ def make_recipe() -> Callable[..., Recipe]:
                 seed=seed,
                 evaluation_batches=evaluation_batches,
             ),
-            data=Data(**data),
+            data=Data(**({"train": ("demo",)} | data)),
         )
 
     return make

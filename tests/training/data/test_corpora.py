@@ -30,9 +30,12 @@ def numbered(prefix: Path, tokens: int) -> str:
     return str(prefix)
 
 
-def test_without_a_corpus_the_demo_is_read_and_its_end_held_out(
-    make_recipe: Callable[..., Recipe], tmp_path: Path
-) -> None:
+def test_without_a_corpus_there_is_nothing_to_read(make_recipe: Callable[..., Recipe], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.train names nothing to read"):
+        open_corpora(make_recipe(train=()), cache=tmp_path)
+
+
+def test_the_demo_is_read_and_its_end_held_out(make_recipe: Callable[..., Recipe], tmp_path: Path) -> None:
     corpora = open_corpora(make_recipe(seq_length=256), cache=tmp_path)
     # 466,855 tokens; 5 % held out: floor(23,342.75) = 23,342. floor((443,513 - 1) / 256) and floor((23,342 - 1) / 256).
     assert corpora.validation is not None
