@@ -8,7 +8,6 @@ import os
 import urllib.request
 import warnings
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +18,7 @@ from launcher.emulator.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 SETTINGS = Settings(preparing_seconds=0.0, notice_seconds=10.0)
 

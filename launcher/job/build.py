@@ -64,7 +64,7 @@ def build_job(
         hang_timeout_seconds=None if minutes is None else minutes * 60,
         tags=_tags(recipe, plan, snapshot),
         snapshot=snapshot,
-        document=_document(recipe, plan, name=name, attempt=attempt, resume_from=resume_from),
+        document=_document(recipe, plan, snapshot, name=name, attempt=attempt, resume_from=resume_from),
         plan=plan_codec.encode(plan),
     )
 
@@ -99,7 +99,9 @@ def _tags(recipe: Recipe, plan: Plan, snapshot: Snapshot) -> dict[str, str]:
     return as_text({**recipe.tags, **ours})
 
 
-def _document(recipe: Recipe, plan: Plan, *, name: str, attempt: int, resume_from: str | None) -> dict[str, Any]:
+def _document(
+    recipe: Recipe, plan: Plan, snapshot: Snapshot, *, name: str, attempt: int, resume_from: str | None
+) -> dict[str, Any]:
     return {
         "schema_version": JOB_SCHEMA_VERSION,
         "name": name,
@@ -108,5 +110,6 @@ def _document(recipe: Recipe, plan: Plan, *, name: str, attempt: int, resume_fro
         "recipe_digest": plan.recipe_digest,
         "plan_digest": plan.plan_digest,
         "world_size": plan.topology.world_size,
+        "git_commit": snapshot.commit,
         "resume_from": resume_from,
     }

@@ -66,7 +66,7 @@ class JobSpec:
     snapshot: Snapshot
     document: dict[str, Any]
     """Content of job.json: ``{"schema_version", "name", "attempt", "recipe": {...}, "recipe_digest", "plan_digest",
-    "world_size", "resume_from": PATH | None}``; the recipe in the codec's JSON form."""
+    "world_size", "git_commit", "resume_from": PATH | None}``; the recipe in the codec's JSON form."""
     plan: dict[str, Any]
     """Content of plan.json (``plan/codec``), kept beside the run for ``report``."""
 

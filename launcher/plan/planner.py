@@ -98,7 +98,7 @@ def _estimate(workload: Workload, batch: Batch, goodput: Goodput) -> Estimate:
     tokens_per_second = batch.tokens_per_step / step
     per_gpu = tokens_per_second / workload.layout.world
     flops = model_flops_per_token(workload.shape, workload.seq)
-    peak = workload.hardware.accelerator.peak_flops(workload.precision)
+    peak = _published_peak(workload)
     hours = batch.train_steps * step / 3600
     return Estimate(
         step_seconds=step,
@@ -113,6 +113,12 @@ def _estimate(workload: Workload, batch: Batch, goodput: Goodput) -> Estimate:
         expected_hours=hours / goodput.efficiency,
         lines=lines,
     )
+
+
+def _published_peak(workload: Workload) -> float | None:
+    """What utilisation is measured against; a CPU core has only the nominal speed we gave it, so it has none."""
+    device = workload.hardware.accelerator
+    return None if device.architecture == "cpu" else device.peak_flops(workload.precision)
 
 
 def _calibration(workload: Workload) -> Calibration:

@@ -29,7 +29,14 @@ _UNPRINTED: dict[str, dict[str, int]] = {
     "qwen3-30b-a3b": {"head_dim": 128, "has_qk_norm": True},
     "qwen3-235b-a22b": {"head_dim": 128, "has_qk_norm": True},
     "gpt-oss-120b": {"head_dim": 64, "window": 128, "windowed_layers": 18},
-    "deepseek-v3": {"head_dim": 128, "query_rank": 1536, "kv_rank": 512, "rope_dim": 64, "dense_layers": 3},
+    "deepseek-v3": {
+        "head_dim": 128,
+        "query_rank": 1536,
+        "kv_rank": 512,
+        "rope_dim": 64,
+        "dense_layers": 3,
+        "prediction_layers": 1,
+    },
     "kimi-k2": {"head_dim": 128, "query_rank": 1536, "kv_rank": 512, "rope_dim": 64, "dense_layers": 1},
     "llama4-maverick": {"head_dim": 128, "dense_layers": 24},
 }
@@ -188,5 +195,6 @@ def _hardware(row: Row) -> Hardware:
         link_bytes_per_second=_LINK_BYTES_PER_SECOND.get(family, 300e9),
         network_bytes_per_second=(_number(row, "fabric_gbps_per_gpu") or 200.0) * 1e9 / 8,
         is_infiniband=True,
+        pcie_bytes_per_second=_PCIE_BYTES_PER_SECOND.get(family, 16e9),
         host_bytes_per_second=_HOST_BYTES_PER_SECOND.get(family, _PCIE_BYTES_PER_SECOND.get(family, 25e9)),
     )

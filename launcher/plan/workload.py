@@ -51,6 +51,8 @@ class Shape:
     """Rank of the compressed queries of multi-head latent attention (DeepSeek-V3); 0 for plain attention."""
     kv_rank: int = 0
     """Rank of the compressed keys and values of multi-head latent attention."""
+    prediction_layers: int = 0
+    """Extra layers, each with a head of its own, that predict later tokens (multi-token prediction)."""
     rope_dim: int = 0
     """Extra rotary width of each latent query and key head."""
     window: int = 0
@@ -112,6 +114,8 @@ class Hardware:
     network_bytes_per_second: float | None
     """Between nodes, one direction, per GPU; None when there is nothing known to cross."""
     is_infiniband: bool = True
+    pcie_bytes_per_second: float = 25e9
+    """Between GPUs of a node that no NVLink joins, one direction, per GPU."""
     host_bytes_per_second: float = 25e9
     """Between GPU and host memory, one direction, per GPU."""
 

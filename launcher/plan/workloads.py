@@ -43,6 +43,7 @@ def hardware_of(size: VmSize, accelerator: Accelerator, *, processes: int) -> Ha
         link_bytes_per_second=link,
         network_bytes_per_second=infiniband * GIGABIT if infiniband else ethernet / processes,
         is_infiniband=infiniband is not None,
+        pcie_bytes_per_second=pcie or LOOPBACK_BYTES_PER_SECOND,
         host_bytes_per_second=pcie or LOOPBACK_BYTES_PER_SECOND,
     )
 

@@ -25,7 +25,7 @@ MOST_WARM_UP_ROWS = 5
 """Rows at the start of each attempt that count for no speed: caches, allocators and compilers are still cold."""
 CPU_MEMORY = (
     "On a CPU, measured memory is the resident set of the largest rank, with Python and torch themselves in it "
-    "(some 400 MiB); the plan counts what the model and its batch need."
+    "(several hundred MiB); the plan counts what the model and its batch need."
 )
 
 

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,7 @@ def main(arguments: list[str]) -> None:
     """Follow one run: output folder, node, and ``leads`` (rank 0's spool and the run's end) or ``samples``."""
     output, node, role = Path(arguments[0]), int(arguments[1]), arguments[2]
     logging.basicConfig(format="launcher: %(message)s")
+    warnings.simplefilter("ignore")  # MLflow's, about MLflow: not what a rank's log is read for
     os.nice(NICENESS)
     inbox, outbox = Inbox(sys.stdin.buffer, parent=os.getppid()), Outbox()
     while outbox.target is None and outbox.ending is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from launcher.training.loop import Outcome
 
 COMPLETED = "completed.json"
-"""The run's own word that it completed; written by rank 0 as its last act."""
+"""The run's own word that it completed; written by rank 0 once all work is done and saved."""
 
 
 def main() -> int:
@@ -68,9 +68,9 @@ def _run(job: Path, output: Path, mounts: dict[str, str]) -> int:
     except BaseException:
         tracker.finish("FAILED")
         raise
-    tracker.finish("FINISHED" if outcome.exit_code == 0 else "KILLED")
     if outcome.exit_code == 0 and ranks.leads:
         _write_record(output, outcome)
+    tracker.finish("FINISHED" if outcome.exit_code == 0 else "KILLED")
     return outcome.exit_code
 
 
@@ -109,6 +109,8 @@ if __name__ == "__main__":
         code = main()
     except KeyboardInterrupt:
         code = int(ExitCode.INTERRUPTED)
+    except SystemExit as end:  # argparse: help was asked for, or the arguments are wrong
+        code = int(end.code or 0)
     except BaseException:
         traceback.print_exc()
         code = int(ExitCode.RUN_FAILED)

@@ -1,4 +1,4 @@
-"""Random faults on a submission, and what must hold whatever they were; ``python -m tests.azureml.injections 10000``."""
+"""Random faults on a submission, and what must hold: ``python -m tests.azureml.injections 10000 SEED``."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def _row(job: JobSpec) -> journal.Row | None:
     return next((row for row in journal.rows() if row.name == job.name), None)
 
 
-def main(count: int, seed: int) -> None:
-    """The long suite."""
+def main(count: int, seed: int, *, is_journaled: bool) -> None:
+    """``count`` injections in an emulator of its own."""
     import os
     import warnings
     from collections import Counter
@@ -126,10 +126,10 @@ def main(count: int, seed: int) -> None:
         inside.settings(processes=0)
         came_to: Counter[str] = Counter()
         for number in range(count):
-            came_to[inject(inside, variants.job(number), rng)] += 1
-            if (number + 1) % 100 == 0:
+            came_to[inject(inside, variants.job(number), rng, is_journaled=is_journaled)] += 1
+            if (number + 1) % 100 == 0 or number + 1 == count:
                 print(f"{number + 1} injections (seed {seed}): {dict(came_to)}; no duplicate, none lost", flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 20261201)
+    main(int(sys.argv[1]), int(sys.argv[2]), is_journaled="no-journal" not in sys.argv)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from launcher.backends.azureml.backend import AzureMLBackend
 from launcher.backends.azureml.patience import Patience
-from launcher.errors import BackendError, ExitCode, LauncherError, NoSuchRunError, UnknownOutcomeError
-from launcher.job.spec import JobSpec
+from launcher.errors import ExitCode, LauncherError, NoSuchRunError, UnknownOutcomeError
 from tests.azureml.jobs import tiny_job
-from tests.emulated import Inside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from launcher.job.spec import JobSpec
+    from tests.emulated import Inside
 
 pytest.importorskip("azure.ai.ml", reason="the azure extra is not installed")
 pytestmark = pytest.mark.usefixtures("quiet_sdk")

@@ -6,13 +6,15 @@ import os
 import ssl
 import time
 import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from launcher.emulator.blobs import Blobs, blob_url
 from launcher.emulator.settings import Settings
-from tests.emulated import Inside
+
+if TYPE_CHECKING:
+    from tests.emulated import Inside
 
 requests = pytest.importorskip("requests", reason="the azure extra is not installed")
 WORKSPACE = f"https://management.azure.com{Settings().workspace_path}"

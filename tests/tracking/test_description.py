@@ -54,11 +54,12 @@ def test_versions_of_what_computes_are_recorded() -> None:
 
 
 def test_a_secret_is_found_wherever_its_value_turns_up() -> None:
-    variables = {"HF_TOKEN": "hf_TESTTESTTEST", "STORE_URL": "https://me:pass+word@store/x", "LEVEL": "INFO"}
+    account = "me:pass+word"
+    variables = {"HF_TOKEN": "hf_TESTTESTTEST", "STORE_URL": f"https://{account}@store/x", "LEVEL": "INFO"}
     description = describe(job_document(environment={"variables": variables}), plan=None)
 
-    assert description.secrets == ("hf_TESTTESTTEST", "me:pass+word")
-    text = "INFO hf_TESTTESTTEST https://me:pass+word@store/x?u=me%3Apass%2Bword Bearer xyz"
+    assert description.secrets == ("hf_TESTTESTTEST", account)
+    text = f"INFO hf_TESTTESTTEST https://{account}@store/x?u=me%3Apass%2Bword Bearer xyz"
     assert description.without_secrets(text) == ("INFO [REDACTED] https://[REDACTED]@store/x?u=[REDACTED] [REDACTED]")
 
 

@@ -152,6 +152,42 @@ def train(recipe: Recipe, folder: Path, *, resume_from: Path | None = None) -> F
     return finished
 
 
+def train_many(recipes: Mapping[str, Recipe], folder: Path) -> dict[str, Finished]:
+    """Run several recipes, those of one world size in the same processes, and insist that all complete.
+
+    A recipe may say by ``checkpoint.directory`` where it goes on from.
+    """
+    by_world: dict[int, dict[str, Recipe]] = {}
+    for name, recipe in recipes.items():
+        by_world.setdefault(recipe.cluster.processes_per_instance or 1, {})[name] = recipe
+    finished: dict[str, Finished] = {}
+    for world, some in by_world.items():
+        finished |= _train_in_turn(world, some, folder)
+    return finished
+
+
+def _train_in_turn(world: int, recipes: dict[str, Recipe], folder: Path) -> dict[str, Finished]:
+    pairs = []
+    for name, recipe in recipes.items():
+        job = folder / name / "job.json"
+        job.parent.mkdir(parents=True, exist_ok=True)
+        job.write_text(json.dumps(job_document(recipe)))
+        pairs += [str(job), str(folder / name / "output")]
+    logs = [folder / f"world-{world}-rank-{rank}.log" for rank in range(world)]
+    environments = rank_environments(world, folder)
+    command = [sys.executable, str(Path(__file__).with_name("many_runs.py")), environments[0]["MASTER_PORT"], *pairs]
+    processes = [_start(command, log, environment) for log, environment in zip(logs, environments, strict=True)]
+    try:
+        codes = tuple(process.wait(SECONDS * len(recipes)) for process in processes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    texts = tuple(log.read_text() for log in logs)
+    assert set(codes) == {0}, "\n".join(texts)
+    return {name: Finished(exit_codes=codes, output=folder / name / "output", logs=texts) for name in recipes}
+
+
 def job_document(recipe: Recipe, *, resume_from: Path | None = None) -> dict[str, Any]:
     """``job.json`` as ``build_job`` writes it."""
     plan = make_plan(recipe)
@@ -173,6 +209,7 @@ def rank_environments(world: int, folder: Path) -> list[dict[str, str]]:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = os.environ | {
+        "PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", ""))),
         "LAUNCHER_HOME": os.environ.get("LAUNCHER_HOME", str(folder.parent / "home")),
         "OMP_NUM_THREADS": "1",
         "MASTER_ADDR": "127.0.0.1",

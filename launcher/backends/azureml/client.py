@@ -64,8 +64,7 @@ class Client:
         self.address = address
         self.patience = patience or Patience()
         self.rest = Rest(credential, self.patience)
-        for name in ("azure", "urllib3", "msal"):  # they log at length what they then raise
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        _silence("azure", "urllib3", "msal")  # they log at length what they then raise
         self._base = f"{MANAGEMENT}{address.resource_id}"
 
     # Jobs
@@ -317,4 +316,10 @@ def _view(document: dict[str, Any]) -> JobView:
 
 def _quiet() -> warnings.catch_warnings:
     """The SDK tells of its own experimental classes and deprecations; nobody who submits a job can mend them."""
+    _silence("azure.ai.ml")  # it sets its own level when it is imported
     return warnings.catch_warnings(action="ignore")
+
+
+def _silence(*loggers: str) -> None:
+    for name in loggers:
+        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -121,12 +121,17 @@ def end(ranks: Sequence[Rank], folder: RunFolder, *, grace_seconds: float) -> No
     for rank in ranks:
         _signal_group(rank.process.pid, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
-    while any(rank.process.poll() is None for rank in ranks) and time.monotonic() < deadline:
+    while _is_anyone_left(ranks, folder) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     for rank in ranks:
         _signal_group(rank.process.pid, signal.SIGKILL)
         rank.process.wait()
     kill_leftovers(folder)
+
+
+def _is_anyone_left(ranks: Sequence[Rank], folder: RunFolder) -> bool:
+    """A rank, or a process beside it such as the one that tells MLflow how the run ended."""
+    return any([rank.process.poll() is None for rank in ranks]) or bool(processes_of(folder))
 
 
 def kill_leftovers(folder: RunFolder) -> None:

@@ -1,0 +1,66 @@
+"""Parameters one rank computes with, before ZeRO shards them."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from launcher.plan.families.decoder import (
+    attention_parameters,
+    dense_layers,
+    feed_forward_parameters,
+    norm_parameters,
+)
+from launcher.plan.families.moe import expert_parameters, router_parameters, shared_parameters
+
+if TYPE_CHECKING:
+    from launcher.plan.workload import Shape, Workload
+
+
+class LocalParameters(NamedTuple):
+    """Parameters of one rank on one pipeline stage."""
+
+    layers: float
+    """Of its layers, experts apart."""
+    experts: float
+    ends: float
+    """Embedding, positions, output."""
+
+    @property
+    def dense(self) -> float:
+        """Everything but experts."""
+        return self.layers + self.ends
+
+    @property
+    def all(self) -> float:
+        """Everything."""
+        return self.layers + self.experts + self.ends
+
+
+def layer_parameters(shape: Shape, tensor: int) -> tuple[float, float]:
+    """One average layer's parameters on a tensor rank, experts apart; and all of its experts."""
+    moe = shape.moe_layers / shape.layers
+    dense = dense_layers(shape) / shape.layers * feed_forward_parameters(shape) + moe * shared_parameters(shape)
+    cut = (attention_parameters(shape) + dense) / tensor
+    whole = 2 * norm_parameters(shape) + moe * router_parameters(shape)
+    return cut + whole, moe * shape.experts * expert_parameters(shape)
+
+
+def local_parameters(workload: Workload, *, layers: float, has_first: bool, has_last: bool) -> LocalParameters:
+    """Parameters of a stage of ``layers`` layers, with the embedding or the head where it is an end.
+
+    Experts are cut by expert ranks and, within each, by tensor ranks that do not serve as expert ranks: none here.
+    """
+    shape, layout = workload.shape, workload.layout
+    each, experts = layer_parameters(shape, layout.tensor)
+    table = shape.vocab * shape.hidden / layout.tensor
+    ends = has_first * (table + shape.positions * shape.hidden)
+    if has_last and not (has_first and shape.is_tied):
+        ends += table + norm_parameters(shape)
+    return LocalParameters(each * layers, experts * layers / layout.expert, ends)
+
+
+def fullest_layers(workload: Workload) -> int:
+    """Layers of the fullest stage."""
+    layout, layers = workload.layout, workload.shape.layers
+    return ceil(layers / (layout.pipeline * layout.virtual)) * layout.virtual if layout.pipeline > 1 else layers
