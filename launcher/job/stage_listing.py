@@ -95,6 +95,8 @@ def list_files(root: Path, include: tuple[str, ...], *, without_git: bool) -> Li
 def _sort(sorting: _Sorting, path: str, *, is_asked_for: bool, is_tracked: bool) -> None:
     """Put one candidate where it belongs: it travels, or it is left out for a reason."""
     why = "named like a credential" if _is_credential(path) else None
+    if why is None and _is_launchers_own(sorting.root / path):
+        why = "the launcher's own runs"
     if why is None and not is_asked_for and not is_tracked and _is_clutter(path):
         why = "caches and outputs"
     source = sorting.root / path
@@ -127,6 +129,12 @@ def _is_credential(path: str) -> bool:
     if not _CREDENTIAL_FOLDERS.isdisjoint(parts):
         return True
     return _CREDENTIAL_NAME.match(parts[-1]) is not None and _HARMLESS_NAME.match(parts[-1]) is None
+
+
+def _is_launchers_own(path: Path) -> bool:
+    """Whether a file lies in ``$LAUNCHER_HOME``, which changes while a job is submitted."""
+    home = os.environ.get("LAUNCHER_HOME")
+    return home is not None and path.is_relative_to(Path(home).expanduser().resolve())
 
 
 def _is_clutter(path: str) -> bool:

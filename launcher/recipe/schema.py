@@ -331,7 +331,7 @@ class Limits:
     max_restarts: int = key("runtime", 0, at_least=0)
     """Times all ranks are restarted from the newest checkpoint after one dies."""
     hang_timeout_minutes: float | None = key("runtime", None, above=0)
-    """Minutes without a step after which stacks are dumped and the ranks ended; at least 5 usual steps; never if unset."""
+    """Minutes without a step after which stacks are dumped and the ranks ended (at least 5 usual steps); or never."""
 
 
 @dataclass(frozen=True, kw_only=True)

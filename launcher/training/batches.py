@@ -76,8 +76,8 @@ class Batches:
         device = self.ranks.device
         in_order = np.broadcast_to(np.arange(batch.inputs.shape[1]), batch.inputs.shape)
         positions = in_order if batch.positions is None else batch.positions
-        arrays = [np.ascontiguousarray(array) for array in (batch.inputs, batch.labels, positions)]
-        inputs, labels, places = (torch.from_numpy(array) for array in arrays)
+        # Copies: slices and broadcasts are not writable, and torch has no read-only tensors.
+        inputs, labels, places = (torch.tensor(array) for array in (batch.inputs, batch.labels, positions))
         if self.held is not None:
             inputs, labels, places = (tensor[:, self.held] for tensor in (inputs, labels, places))
         documents = None if batch.documents is None else torch.from_numpy(batch.documents[:, :-1]).to(device)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from launcher.recipe.schema import Recipe
     from launcher.training.batches import MicroBatch
+    from launcher.training.parallel.context import Style
     from launcher.training.parallel.groups import Axis
     from launcher.training.parallel.tensor import Tensor
     from launcher.training.pieces import Region
@@ -222,7 +223,7 @@ def build_in_place(recipe: Recipe, *, context: Axis | None = None) -> Decoder:
     package = f"transformers.models.{kind}"
     make_configuration = getattr(import_module(f"{package}.configuration_{kind}"), family.configuration)
     make_model = getattr(import_module(f"{package}.modeling_{kind}"), family.model)
-    style = "ulysses" if recipe.parallelism.engine == "deepspeed" else "gathered"
+    style: Style = "ulysses" if recipe.parallelism.engine == "deepspeed" else "gathered"
     attention = register(recipe.training, context=context, style=style)
     configuration = make_configuration(**configuration_values(recipe.model), attn_implementation=attention)
     return Decoder(make_model(configuration), recipe, context=context)

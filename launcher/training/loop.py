@@ -67,7 +67,8 @@ class Loop:
         directory = self.recipe.checkpoint.directory
         self.keeper = Keeper(Path(directory) if directory else output / "checkpoints", keep=self.recipe.checkpoint.keep)
         self.record = Record(self.plan, self.recipe, ranks, tracker)
-        self.step, self.losses, self.saved = 0, dict.fromkeys(("first", "last", "evaluation")), None
+        self.step, self.losses = 0, dict.fromkeys(("first", "last", "evaluation"))
+        self.saved: str | None = None
         self.is_stopping = False
 
     def run(self) -> Outcome:
@@ -155,7 +156,7 @@ class Loop:
         """Save; a failed save in the middle of a run is said and survived, the last one must hold."""
         try:
             with self.record.timing("checkpoint"):
-                self.saved = self.keeper.save(self.engine, self._manifest()).name
+                name = self.keeper.save(self.engine, self._manifest()).name
         except CheckpointError as error:
             if must_succeed:
                 raise
@@ -163,7 +164,8 @@ class Loop:
                 f"warning: {error}; training goes on, {self.saved or 'nothing'} stays the newest checkpoint"
             )
         else:
-            self.record.saved(self.step, self.saved)
+            self.saved = name
+            self.record.saved(self.step, name)
 
     def _resume(self) -> None:
         """Continue from the newest whole checkpoint: this run's own, else the one the job names."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from launcher.recipe.schema import Optimizer
 
-KINDS = ("exp_avg", "exp_avg_sq")
+KINDS: tuple[Literal["exp_avg"], Literal["exp_avg_sq"]] = ("exp_avg", "exp_avg_sq")
 """Adam's two moments, by torch's names."""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +70,7 @@ def join(ranks: Ranks) -> None:
     if "MASTER_ADDR" in os.environ:
         dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
 
 
 def leave() -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from launcher.recipe.schema import Training
 
 WSD_DECAY_SHARE = 0.1
-"""Part of the run over which ``wsd`` decays when ``decay_steps`` is not given (MiniCPM, arXiv:2404.06395, section 4)."""
+"""Part of the run over which ``wsd`` decays without ``decay_steps`` (MiniCPM, arXiv:2404.06395, section 4)."""
 
 
 def learning_rate(training: Training, *, step: int, train_steps: int) -> float:

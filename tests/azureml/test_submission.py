@@ -74,7 +74,7 @@ def test_a_job_that_is_there_already_is_adopted_and_nothing_is_sent() -> None:
 
 
 def test_another_job_of_the_same_name_stops_us_with_both_fingerprints() -> None:
-    with pytest.raises(BackendError, match="b{16}, ours is a{16}") as caught:
+    with pytest.raises(BackendError, match=r"b{16}, ours is a{16}") as caught:
         submit(Scripted([view("b" * 64)], [view()]))
     assert "--attempt" in (caught.value.faults[0].suggestion or "")
 

@@ -35,7 +35,7 @@ def launcher_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 @pytest.fixture
 def backend() -> LocalBackend:
     """The local backend with little patience, so that stubborn ranks do not hold up the tests."""
-    return LocalBackend(grace_seconds=2.0)
+    return LocalBackend(grace_seconds=6.0)
 
 
 @pytest.fixture

@@ -252,3 +252,11 @@ def test_a_secret_that_a_change_removes_does_not_travel_in_the_diff(tmp_path: Pa
     (tmp_path / "train.py").write_text("clean\n")
     staged = stage_code(tmp_path, Entry(script="train.py"))
     assert not any(leak.encode() in file.content for file in staged.files)
+
+
+def test_the_launchers_own_folder_does_not_travel_even_when_it_lies_in_the_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAUNCHER_HOME", str(tmp_path / "home"))
+    tree(tmp_path, {"train.py": "", "home/journal/row.json": "{}"}, tracked=False)
+    assert paths(stage(tmp_path)) == ["train.py"]

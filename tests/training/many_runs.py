@@ -1,4 +1,4 @@
-"""One rank that runs several jobs after another in one process: ``python many_runs.py PORT JOB OUTPUT [JOB OUTPUT ...]``.
+"""One rank that runs several jobs after another in one process: ``python many_runs.py JOB OUTPUT [JOB OUTPUT ...]``.
 
 Starting Python, torch and transformers costs more than twenty steps of a tiny model, so tests of many layouts share it.
 """
@@ -12,10 +12,13 @@ import traceback
 from dataclasses import asdict
 from pathlib import Path
 
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
+
 from launcher.tracking.tracker import open_tracker
 from launcher.training.assignment import read_assignment
 from launcher.training.loop import train
-from launcher.training.ranks import join, leave, read_ranks
+from launcher.training.ranks import leave, read_ranks
 
 
 def run(job: Path, output: Path) -> None:
@@ -23,7 +26,8 @@ def run(job: Path, output: Path) -> None:
     ranks = read_ranks(os.environ, local_world_size=int(os.environ["WORLD_SIZE"]), uses_gpu=False)
     output.mkdir(parents=True, exist_ok=True)
     tracker = open_tracker(assignment.document, output=output, rank=ranks.rank, plan=assignment.plan)
-    join(ranks)
+    store = FileStore(str(job.with_suffix(".store")), ranks.world_size)  # a port a job could be taken meanwhile
+    dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.world_size)
     outcome = train(assignment, ranks, tracker, output=output)
     leave()
     tracker.finish("FINISHED")
@@ -32,9 +36,7 @@ def run(job: Path, output: Path) -> None:
 
 
 def main() -> int:
-    port, *pairs = sys.argv[1:]
-    for number, (job, output) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
-        os.environ["MASTER_PORT"] = str(int(port) + number)
+    for job, output in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
         print(f"job {job}", flush=True)
         run(Path(job), Path(output))
     return 0

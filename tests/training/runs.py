@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from launcher.plan.planner import make_plan
 from launcher.recipe import codec
@@ -50,7 +50,7 @@ def tiny_recipe(**changes: Any) -> Recipe:
         checkpoint=Checkpoint(),
         tracking=Tracking(enabled=False),
     )  # fmt: skip
-    return _changed(recipe, changes)
+    return cast("Recipe", _changed(recipe, changes))
 
 
 def _changed(section: Any, changes: Mapping[str, Any]) -> Any:
@@ -118,11 +118,7 @@ class Run:
 
     def wait(self) -> Finished:
         """Wait for every rank; kill what is left when the time is over."""
-        deadline = time.monotonic() + SECONDS
-        try:
-            codes = tuple(process.wait(max(0.1, deadline - time.monotonic())) for process in self.processes)
-        finally:
-            self.kill()
+        codes = _wait(self.processes, seconds=SECONDS)
         return Finished(exit_codes=codes, output=self.output, logs=tuple(log.read_text() for log in self.log_paths))
 
     def kill(self) -> None:
@@ -140,6 +136,19 @@ class Run:
             time.sleep(0.01)
 
 
+def _wait(processes: list[subprocess.Popen[bytes]], *, seconds: float) -> tuple[int, ...]:
+    """Exit codes; once one rank has failed, the others get a short while to notice, then all are killed."""
+    deadline = time.monotonic() + seconds
+    while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+        if any(process.poll() for process in processes):
+            deadline = min(deadline, time.monotonic() + 20)
+        time.sleep(0.05)
+    for process in processes:
+        process.kill()
+        process.wait()
+    return tuple(process.returncode for process in processes)
+
+
 def _start(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     with log.open("wb") as stream:
         return subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, env=environment)
@@ -152,37 +161,33 @@ def train(recipe: Recipe, folder: Path, *, resume_from: Path | None = None) -> F
     return finished
 
 
-def train_many(recipes: Mapping[str, Recipe], folder: Path) -> dict[str, Finished]:
-    """Run several recipes, those of one world size in the same processes, and insist that all complete.
-
-    A recipe may say by ``checkpoint.directory`` where it goes on from.
-    """
+def train_many(
+    recipes: Mapping[str, Recipe], folder: Path, *, resume_from: Mapping[str, Path] | None = None
+) -> dict[str, Finished]:
+    """Run several recipes by name, those of one world size in the same processes, and insist that all complete."""
     by_world: dict[int, dict[str, Recipe]] = {}
     for name, recipe in recipes.items():
         by_world.setdefault(recipe.cluster.processes_per_instance or 1, {})[name] = recipe
     finished: dict[str, Finished] = {}
     for world, some in by_world.items():
-        finished |= _train_in_turn(world, some, folder)
+        finished |= _train_in_turn(world, some, folder, resume_from or {})
     return finished
 
 
-def _train_in_turn(world: int, recipes: dict[str, Recipe], folder: Path) -> dict[str, Finished]:
+def _train_in_turn(
+    world: int, recipes: dict[str, Recipe], folder: Path, resume_from: Mapping[str, Path]
+) -> dict[str, Finished]:
     pairs = []
     for name, recipe in recipes.items():
         job = folder / name / "job.json"
         job.parent.mkdir(parents=True, exist_ok=True)
-        job.write_text(json.dumps(job_document(recipe)))
+        job.write_text(json.dumps(job_document(recipe, resume_from=resume_from.get(name))))
         pairs += [str(job), str(folder / name / "output")]
     logs = [folder / f"world-{world}-rank-{rank}.log" for rank in range(world)]
     environments = rank_environments(world, folder)
-    command = [sys.executable, str(Path(__file__).with_name("many_runs.py")), environments[0]["MASTER_PORT"], *pairs]
+    command = [sys.executable, str(Path(__file__).with_name("many_runs.py")), *pairs]
     processes = [_start(command, log, environment) for log, environment in zip(logs, environments, strict=True)]
-    try:
-        codes = tuple(process.wait(SECONDS * len(recipes)) for process in processes)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    codes = _wait(processes, seconds=SECONDS + 10 * len(recipes))
     texts = tuple(log.read_text() for log in logs)
     assert set(codes) == {0}, "\n".join(texts)
     return {name: Finished(exit_codes=codes, output=folder / name / "output", logs=texts) for name in recipes}

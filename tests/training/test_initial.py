@@ -58,7 +58,7 @@ def test_every_parameter_is_distributed_as_transformers_draws_it(kind: ModelType
         ours = initial_rows(name, shape, model=recipe.model, seed=3, rows=(0, shape[0]), device=CPU)
         count = ours.numel()
         deviation = 0.0 if parameter.ndim < 2 else float(parameter.detach().std())
-        # A sample deviation of n values strays by 1/sqrt(2n) of itself, a mean by 1/sqrt(n): five times that is allowed.
+        # A deviation of n values strays by 1/sqrt(2n) of itself, a mean by 1/sqrt(n): five times that is allowed.
         assert float(ours.std()) == pytest.approx(deviation, rel=10 / math.sqrt(2 * count)), name
         assert float(ours.mean()) == pytest.approx(
             float(parameter.detach().mean()), abs=10 * deviation / math.sqrt(count)

@@ -212,13 +212,13 @@ class Client:
         return list((answer.document or {}).get("value", ()))
 
     def find_compute(self, name: str) -> dict[str, Any] | None:
-        """A compute target's ``properties``; None if there is none of this name."""
+        """A compute target's ``properties`` and ``identity``; None if there is none of this name."""
         answer = self.rest.get(f"{self._base}/computes/{name}", **{"api-version": API})
-        return dict(answer.document["properties"]) if answer.is_found else None
+        return _compute(answer.document) if answer.is_found else None
 
     def computes(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Name and ``properties`` of every compute target."""
-        return ((found["name"], dict(found["properties"])) for found in self.listed("computes"))
+        """Name, and what ``find_compute`` gives, of every compute target."""
+        return ((found["name"], _compute(found)) for found in self.listed("computes"))
 
     def may(self, action: str) -> bool:
         """Whether the caller's roles on the workspace allow ``action`` (wildcards in roles are honoured)."""
@@ -299,6 +299,10 @@ class Client:
 
 def _matches(action: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(action.lower(), pattern.lower()) for pattern in patterns)
+
+
+def _compute(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document["properties"], "identity": document.get("identity")}
 
 
 def _view(document: dict[str, Any]) -> JobView:

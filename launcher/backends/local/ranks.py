@@ -131,7 +131,7 @@ def end(ranks: Sequence[Rank], folder: RunFolder, *, grace_seconds: float) -> No
 
 def _is_anyone_left(ranks: Sequence[Rank], folder: RunFolder) -> bool:
     """A rank, or a process beside it such as the one that tells MLflow how the run ended."""
-    return any([rank.process.poll() is None for rank in ranks]) or bool(processes_of(folder))
+    return any(rank.process.poll() is None for rank in ranks) or bool(processes_of(folder))
 
 
 def kill_leftovers(folder: RunFolder) -> None:

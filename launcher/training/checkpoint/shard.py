@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 
 from launcher.training.checkpoint.storage import write_whole
@@ -42,7 +43,7 @@ class Entry:
         values = torch.empty(last - first, dtype=torch.float32)
         with self.path.open("rb") as file:
             file.seek(self.start + 4 * first)
-            file.readinto(memoryview(values.numpy()).cast("B"))
+            file.readinto(cast("bytearray", values.numpy().view(np.uint8)))
         return values
 
 
@@ -62,7 +63,8 @@ def read_entries(path: Path) -> list[Entry]:
 
 
 def _entry(path: Path, start: int, place: dict[str, object]) -> Entry:
-    numbers = {key: tuple(place[key]) for key in ("shape", "offset", "size", "run") if key in place}  # type: ignore[arg-type]
+    lists = cast("dict[str, list[int]]", place)
+    numbers: dict[str, Any] = {key: tuple(lists[key]) for key in ("shape", "offset", "size", "run") if key in place}
     return Entry(
         path=path,
         start=start,

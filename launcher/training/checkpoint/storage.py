@@ -49,7 +49,7 @@ def write_text(path: Path, text: str) -> Written:
     """Write a small new file, or replace one by a single rename: readers see the old text or the new."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     written = write_whole(beside, lambda: [text.encode()])
-    _patiently(lambda: os.replace(beside, path))
+    _patiently(lambda: beside.replace(path))
     _sync_folder(path.parent)
     return written
 

@@ -163,7 +163,9 @@ class DeepSpeedEngine:
 
     def scalars(self) -> dict[str, float]:
         """See Engine."""
-        return {"loss_scale": float(self.engine.optimizer.cur_scale)} if self.recipe.training.precision == "fp16" else {}
+        if self.recipe.training.precision != "fp16":
+            return {}
+        return {"loss_scale": float(self.engine.optimizer.cur_scale)}
 
     def restored(self, step: int, scalars: dict[str, float]) -> None:
         """See Engine."""

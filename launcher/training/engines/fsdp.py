@@ -10,13 +10,21 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from launcher.training.decoder import build_on_meta, rebuild
-from launcher.training.ranks import LOW_PRECISION
 from launcher.training.engines.local_optimizer import Holding, LocalOptimizer
 from launcher.training.initial import draw
 from launcher.training.parallel.apply import HEAD_NORMS, divide
 from launcher.training.parallel.groups import make_groups
-from launcher.training.parallel.pipeline import Pipeline, Stage, boundary, has_ends_apart, layers_of, rows, stage_numbers
+from launcher.training.parallel.pipeline import (
+    Pipeline,
+    Stage,
+    boundary,
+    has_ends_apart,
+    layers_of,
+    rows,
+    stage_numbers,
+)
 from launcher.training.pieces import Region
+from launcher.training.ranks import LOW_PRECISION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
     from launcher.training.parallel.groups import Groups
     from launcher.training.pieces import Piece
     from launcher.training.ranks import Ranks
+
 
 def make_engine(recipe: Recipe, plan: Plan, ranks: Ranks) -> FsdpEngine:
     """The engine of ``parallelism.engine: fsdp``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from launcher.recipe.schema import Training
+    from launcher.training.pieces import Kind
 
 FIRST_LOSS_SCALE = 2.0**16
 GROWTH_STEPS = 2000
@@ -91,11 +92,10 @@ class LocalOptimizer:
             local = self.locals[id(held)]
             if not local.numel():
                 continue
-            states = {"parameter": local.data, **{kind: self.optimizer.state[local][kind] for kind in KINDS}}
+            moments = self.optimizer.state[local]
+            states: dict[Kind, torch.Tensor] = {"parameter": local.data, **{kind: moments[kind] for kind in KINDS}}
             for kind, tensor in states.items():
-                yield Piece(
-                    name=held.name, kind=cast("Any", kind), region=held.region, tensor=tensor, is_written=held.is_written
-                )
+                yield Piece(name=held.name, kind=kind, region=held.region, tensor=tensor, is_written=held.is_written)
 
     def restored(self, step: int, scalars: dict[str, float]) -> None:
         """Go on after ``step`` updates."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
 from launcher.training.decoder import TiedHead
 from launcher.training.parallel.experts import MixtureBlock
 from launcher.training.parallel.tensor import (
@@ -18,6 +16,8 @@ from launcher.training.parallel.tensor import (
 )
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from launcher.training.decoder import Decoder
     from launcher.training.parallel.groups import Groups
 
@@ -64,7 +64,7 @@ def _divide_block(layer: nn.Module, columns: tuple[str, ...], rows: str, tensor:
         _replace(layer, path, _column_kind(path)(linear, tensor.axis))
     linear = layer.get_submodule(rows)
     _replace(layer, rows, Rows(linear, tensor, is_transposed=rows.endswith("c_proj")))
-    block = layer.get_submodule(rows.rpartition(".")[0])
+    block: Any = layer.get_submodule(rows.rpartition(".")[0])
     block.register_forward_pre_hook(lambda _, inputs, named: _entered(tensor, inputs, named), with_kwargs=True)
     if rows == "attn.c_proj":
         block.split_size = block.split_size // tensor.axis.size

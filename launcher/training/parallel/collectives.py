@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 def copy_in(tensor: torch.Tensor, axis: Axis) -> torch.Tensor:
     """The same tensor on every rank; gradients are summed over the axis."""
-    return tensor if axis.group is None else _Copy.apply(tensor, axis.group)  # type: ignore[no-any-return, no-untyped-call]
+    return tensor if axis.group is None else _Copy.apply(tensor, axis.group)  # type: ignore[no-untyped-call]
 
 
 def sum_out(tensor: torch.Tensor, axis: Axis) -> torch.Tensor:
     """The sum over the axis, on every rank; gradients are those of any one rank."""
-    return tensor if axis.group is None else _Sum.apply(tensor, axis.group)  # type: ignore[no-any-return, no-untyped-call]
+    return tensor if axis.group is None else _Sum.apply(tensor, axis.group)  # type: ignore[no-untyped-call]
 
 
 def gather_in(tensor: torch.Tensor, axis: Axis, *, dim: int) -> torch.Tensor:
     """All ranks' tensors joined along ``dim``; gradients are summed, and each rank keeps its own part."""
-    return tensor if axis.group is None else _Gather.apply(tensor, axis, dim)  # type: ignore[no-any-return, no-untyped-call]
+    return tensor if axis.group is None else _Gather.apply(tensor, axis, dim)  # type: ignore[no-untyped-call]
 
 
 def scatter_out(tensor: torch.Tensor, axis: Axis, *, dim: int) -> torch.Tensor:
     """The sum over the axis, of which each rank keeps its part along ``dim``; gradients are gathered."""
-    return tensor if axis.group is None else _Scatter.apply(tensor, axis, dim)  # type: ignore[no-any-return, no-untyped-call]
+    return tensor if axis.group is None else _Scatter.apply(tensor, axis, dim)  # type: ignore[no-untyped-call]
 
 
 def split_out(tensor: torch.Tensor, axis: Axis, *, dim: int) -> torch.Tensor:
     """This rank's part along ``dim`` of what every rank has; gradients are gathered."""
-    return tensor if axis.group is None else _Split.apply(tensor, axis, dim)  # type: ignore[no-any-return, no-untyped-call]
+    return tensor if axis.group is None else _Split.apply(tensor, axis, dim)  # type: ignore[no-untyped-call]
 
 
 def exchange(tensor: torch.Tensor, axis: Axis, *, sent: list[int], received: list[int]) -> torch.Tensor:
@@ -74,7 +74,7 @@ class _Copy(torch.autograd.Function):
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return _all_reduce(gradient, ctx.group), None
 
 
@@ -84,7 +84,7 @@ class _Sum(torch.autograd.Function):
         return _all_reduce(tensor, group)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
 
 
@@ -95,7 +95,7 @@ class _Gather(torch.autograd.Function):
         return _all_gather(tensor, axis, dim)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         return _reduce_scatter(gradient, ctx.axis, ctx.dim), None, None
 
 
@@ -106,7 +106,7 @@ class _Scatter(torch.autograd.Function):
         return _reduce_scatter(tensor, axis, dim)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         return _all_gather(gradient, ctx.axis, ctx.dim), None, None
 
 
@@ -117,7 +117,7 @@ class _Split(torch.autograd.Function):
         return tensor.chunk(axis.size, dim)[axis.rank].contiguous()
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         return _all_gather(gradient, ctx.axis, ctx.dim), None, None
 
 
@@ -130,13 +130,11 @@ class _Exchange(torch.autograd.Function):
         return _all_to_all(tensor, group, sent, received)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         return _all_to_all(gradient, ctx.group, ctx.received, ctx.sent), None, None, None
 
 
-def _all_to_all(
-    tensor: torch.Tensor, group: dist.ProcessGroup, sent: list[int], received: list[int]
-) -> torch.Tensor:
+def _all_to_all(tensor: torch.Tensor, group: dist.ProcessGroup, sent: list[int], received: list[int]) -> torch.Tensor:
     result = tensor.new_empty((sum(received), *tensor.shape[1:]))
     dist.all_to_all_single(result, tensor.contiguous(), received, sent, group=group)
     return result

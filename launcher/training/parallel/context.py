@@ -39,13 +39,13 @@ def over_context(kernel: Any, axis: Axis, style: Style) -> Any:
 
 def _gathered(kernel: Any, axis: Axis) -> Any:
     def attention(
-        module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **settings: Any
+        module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **settings: Any
     ) -> tuple[torch.Tensor, None]:
         length = query.shape[2] * axis.size
         natural = torch.argsort(_gathered_order(length, axis.size)).to(query.device)
         key, value = (gather_in(tensor, axis, dim=2).index_select(2, natural) for tensor in (key, value))
-        if attention_mask is not None:
-            return kernel(module, query, key, value, attention_mask, **settings)  # type: ignore[no-any-return]
+        if mask is not None:
+            return kernel(module, query, key, value, mask, **settings)  # type: ignore[no-any-return]
         output = [_causal(part, key, value, end, settings) for part, end in _halves(query, length, axis)]
         return torch.cat(output, 2).transpose(1, 2).contiguous(), None
 
@@ -79,13 +79,13 @@ def _causal(
 
 def _ulysses(kernel: Any, axis: Axis) -> Any:
     def attention(
-        module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **settings: Any
+        module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **settings: Any
     ) -> tuple[torch.Tensor, None]:
         if key.shape[1] % axis.size:  # fewer key/value heads than ranks: as many as queries
             groups = query.shape[1] // key.shape[1]
             key, value = (tensor.repeat_interleave(groups, 1) for tensor in (key, value))
         query, key, value = (_share_heads(tensor, axis) for tensor in (query, key, value))
-        output, _ = kernel(module, query, key, value, attention_mask, **settings)
+        output, _ = kernel(module, query, key, value, mask, **settings)
         return _share_sequence(output, axis), None
 
     return attention

@@ -82,7 +82,7 @@ class _SharedVocabulary(torch.autograd.Function):
         return torch.where(is_learnt, sums[0].log() - sums[1], 0.0).sum()
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         probabilities, places, is_here, is_learnt = ctx.saved_tensors
         result = probabilities.clone()
         result.scatter_add_(1, places, -is_here.to(result.dtype)[:, None])

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 class SharedExperts(nn.Module):
     """Some experts (over ``expert``), and of each some columns (over ``tensor``)."""
 
+    gate_up_proj: nn.Parameter
+    down_proj: nn.Parameter
+
     def __init__(self, experts: Any, tensor: Axis, expert: Axis) -> None:
         super().__init__()
         count, doubled, hidden = experts.gate_up_proj.shape
@@ -34,7 +37,9 @@ class SharedExperts(nn.Module):
         # Gate and up projection lie one after the other in [E, 2I, H]; as [E, 2, I, H] both are divided alike.
         self.regions = {
             "gate_up_proj": Region(
-                shape=(count, 2, doubled // 2, hidden), offset=(first, 0, column, 0), size=(self.count, 2, width, hidden)
+                shape=(count, 2, doubled // 2, hidden),
+                offset=(first, 0, column, 0),
+                size=(self.count, 2, width, hidden),
             ),
             "down_proj": Region(
                 shape=(count, hidden, doubled // 2), offset=(first, 0, column), size=(self.count, hidden, width)

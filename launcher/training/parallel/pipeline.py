@@ -41,7 +41,7 @@ class Stage(nn.Module):
         self.cross_entropies: list[torch.Tensor] = []
 
     def forward(self, *received: torch.Tensor, **fields: torch.Tensor) -> Any:
-        """Hidden states (and the balance loss so far, where there are experts) in and out; the last gives its loss [1]."""
+        """Hidden states (with experts, also the balance loss so far) in and out; the last stage gives its loss [1]."""
         decoder, batch = self.decoder, _batch(fields)
         has_experts = bool(decoder.recipe.model.num_local_experts)
         hidden = decoder.embed(batch) if decoder.embedding is not None else received[0]
@@ -179,7 +179,8 @@ class Relay:
 def rows(batches: Sequence[MicroBatch]) -> dict[str, torch.Tensor]:
     """Micro batches end to end, every field with a row a sequence."""
     count = batches[0].inputs.shape[0]
-    fields = {name: torch.cat([getattr(batch, name) for batch in batches]) for name in ("inputs", "labels", "positions")}
+    names = ("inputs", "labels", "positions")
+    fields = {name: torch.cat([getattr(batch, name) for batch in batches]) for name in names}
     fields["targets"] = torch.cat([batch.targets.expand(count) for batch in batches])
     if batches[0].documents is not None:
         fields["documents"] = torch.cat([batch.documents for batch in batches if batch.documents is not None])
@@ -221,7 +222,7 @@ def _torch_stage(module: Stage, number: int, count: int, axis: Axis, boundary: t
     )
 
 
-def _schedule(layout: Parallelism, stages: list[PipelineStage], micro_batches: int) -> Any:
+def _schedule(layout: Parallelism, stages: list[Any], micro_batches: int) -> Any:
     """The recipe's schedule; one forward one backward needs a micro batch a stage, and is GPipe below that."""
     settings: dict[str, Any] = {"loss_fn": lambda objective, _: objective.sum(), "scale_grads": False}
     name = layout.pipeline_schedule or ("interleaved" if len(stages) > 1 else "1f1b")

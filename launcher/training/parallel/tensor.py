@@ -64,6 +64,9 @@ def cut(shape: tuple[int, ...], dim: int, axis: Axis) -> Region:
 class Columns(nn.Module):
     """A linear layer of which this rank computes some outputs; its input is whole."""
 
+    weight: nn.Parameter
+    bias: nn.Parameter
+
     def __init__(self, linear: Any, axis: Axis) -> None:
         super().__init__()
         self.regions = {"weight": cut(tuple(linear.weight.shape), 0, axis)}
@@ -78,6 +81,9 @@ class Columns(nn.Module):
 
 class FusedColumns(nn.Module):
     """GPT-2's query, key and value in one matrix [H, 3H], kept as [H, 3, H] so that each is divided by heads."""
+
+    weight: nn.Parameter
+    bias: nn.Parameter
 
     def __init__(self, linear: Any, axis: Axis) -> None:
         super().__init__()
@@ -112,6 +118,8 @@ class TransposedColumns(Columns):
 class Rows(nn.Module):
     """A linear layer of which this rank sees some inputs; the ranks' products are summed, then the bias added."""
 
+    weight: nn.Parameter
+
     def __init__(self, linear: Any, tensor: Tensor, *, is_transposed: bool = False) -> None:
         super().__init__()
         self.tensor, self.is_transposed = tensor, is_transposed
@@ -129,6 +137,8 @@ class Rows(nn.Module):
 
 class VocabularyRows(nn.Module):
     """An embedding table of which this rank holds some rows."""
+
+    weight: nn.Parameter
 
     def __init__(self, embedding: nn.Embedding, tensor: Tensor) -> None:
         super().__init__()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from launcher.training.checkpoint.manifest import MANIFEST, Manifest, damage, folder_name, newest, read_manifest, render
 from launcher.training.checkpoint.storage import Written, write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MANIFEST_OF_TEN = Manifest(
     step=10, tokens=2560, data_position=80, layout={"engine": "ddp"}, recipe={"name": "tiny"}, recipe_digest="ab" * 32,

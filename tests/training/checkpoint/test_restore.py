@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise, product
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -16,6 +16,9 @@ from launcher.training.checkpoint.restore import fill, open_shelf
 from launcher.training.checkpoint.shard import write_shard
 from launcher.training.errors import CheckpointError
 from launcher.training.pieces import Piece, Region, whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def piece_of(values: torch.Tensor, region: Region) -> Piece:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from launcher.training.checkpoint import storage
 from launcher.training.checkpoint.storage import write_text, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture(autouse=True)
