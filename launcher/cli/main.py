@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 VERBS: dict[str, str] = {
     "plan": "What follows from a recipe: memory, time, dollars, and what is wrong with it.",
     "submit": "Plan a recipe and run it: on this machine, or on Azure ML.",
+    "smoke": "A recipe of any size rehearsed here: every axis as 2, trained, killed, resumed.",
     "status": "Where a run stands, and why.",
     "logs": "What a run's ranks print; -f follows.",
     "watch": "A run until it ends; --resubmit carries it over preemptions and bad nodes.",

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 BACKWARD_PRODUCTS = 2.5
 """Fused backward: five products against the forward pass's two, scores computed again."""
 SCORE_BYTES_FORWARD = 11
-"""Per score: product writes 2, softmax 2 + 2, dropout 2 + 2 and a mask of 1, product reads 2 less what stays in cache."""
+"""Per score: product writes 2, softmax 2 + 2, dropout 2 + 2 and a mask of 1; the next product reads from cache."""
 SCORE_BYTES_BACKWARD = 19
 """Per score: probabilities read twice, three gradients written and read (Megatron's fused softmax)."""
 PARALLEL_BLOCK_ATTENTION = 0.6
-"""MegaScale's sliding windows (arXiv:2402.15627, section 3.1): share of full causal attention; from its own speed-up."""
+"""MegaScale's sliding windows (arXiv:2402.15627, section 3.1) against full causal attention: assumed."""
 
 
 def attention_seconds(workload: Workload, profile: Profile, constants: Calibration) -> Pair:

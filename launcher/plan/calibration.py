@@ -46,10 +46,10 @@ class Calibration:
     attention_half_length: float = constant(700.0, 300.0, 0.0, 4000.0)
     """Tokens at which fused attention reaches half of its long-sequence rate."""
     memory_fused: float = constant(1.1, 0.25, 0.4, 3.0)
-    """Traffic of norms, activations, residuals and rotations against the count of layer_time: Megatron, torch.compile."""
+    """Traffic of norms, activations, residuals, rotations against layer_time's count: Megatron, torch.compile."""
     memory_eager: float = constant(1.5, 0.4, 0.6, 6.0)
     """The same, one kernel an operation: llm-foundry 2023, torchtitan eager."""
-    memory_old_megatron: float = constant(1.5, 0.4, 0.4, 4.0)
+    memory_old_megatron: float = constant(1.0, 0.4, 0.1, 4.0)
     """The same: Megatron-LM 2021-2022 and Megatron-DeepSpeed."""
     loss_bytes_eager: float = constant(30.0, 8.0, 6.0, 80.0)
     """Traffic per logit of softmax, loss and their gradients: eager."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher.errors import Fault, PlanError
-from launcher.plan.rules import checkpoint, cluster, engine, layout, outcome, training
+from launcher.plan.rules import azure, checkpoint, cluster, engine, layout, outcome, training
 
 if TYPE_CHECKING:
     from launcher.plan.plan import Finding, Plan
@@ -49,6 +49,11 @@ RULES = (
     cluster.shared_memory,
     checkpoint.spot,
     checkpoint.directory,
+    azure.variables,
+    azure.inputs,
+    azure.environment,
+    azure.services,
+    azure.storage,
 )
 """Rules of the recipe alone."""
 

@@ -25,6 +25,8 @@ class LocalParameters(NamedTuple):
     experts: float
     ends: float
     """Embedding, positions, output."""
+    head: float = 0.0
+    """The output projection, be it the embedding's own weights."""
 
     @property
     def dense(self) -> float:
@@ -38,12 +40,14 @@ class LocalParameters(NamedTuple):
 
 
 def layer_parameters(shape: Shape, tensor: int) -> tuple[float, float]:
-    """One average layer's parameters on a tensor rank, experts apart; and all of its experts."""
+    """One average layer's share of a tensor rank, experts apart; and all of its experts.
+
+    Norms and routers are divided too, though each rank has them whole: 0.01 % of a layer.
+    """
     moe = shape.moe_layers / shape.layers
     dense = dense_layers(shape) / shape.layers * feed_forward_parameters(shape) + moe * shared_parameters(shape)
-    cut = (attention_parameters(shape) + dense) / tensor
-    whole = 2 * norm_parameters(shape) + moe * router_parameters(shape)
-    return cut + whole, moe * shape.experts * expert_parameters(shape)
+    rest = attention_parameters(shape) + 2 * norm_parameters(shape) + moe * router_parameters(shape)
+    return (dense + rest) / tensor, moe * shape.experts * expert_parameters(shape)
 
 
 def local_parameters(workload: Workload, *, layers: float, has_first: bool, has_last: bool) -> LocalParameters:
@@ -57,7 +61,7 @@ def local_parameters(workload: Workload, *, layers: float, has_first: bool, has_
     ends = has_first * (table + shape.positions * shape.hidden)
     if has_last and not (has_first and shape.is_tied):
         ends += table + norm_parameters(shape)
-    return LocalParameters(each * layers, experts * layers / layout.expert, ends)
+    return LocalParameters(each * layers, experts * layers / layout.expert, ends, table if has_last else 0.0)
 
 
 def fullest_layers(workload: Workload) -> int:

@@ -1,73 +1,71 @@
 """Peak bytes on the fullest GPU, a line per cause.
 
-Model states after ZeRO (Rajbhandari et al., arXiv:1910.02054, section 3.1): mixed precision keeps 2 bytes of working
-weight, 2 (or 4) of gradient and 12 of optimizer state (fp32 master, momentum, variance) per parameter. Activations
-after Korthikanti et al., arXiv:2205.05198, table 2.
+Every pipeline rank is looked at: the first keeps the activations of most micro batches, the last has the logits. The
+peak of a rank is when its backward pass begins: states, all saved activations, and the loss or one layer recomputed.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
 
-from launcher.plan.families.decoder import attention_parameters, dense_layers, feed_forward_parameters, norm_parameters
-from launcher.plan.families.moe import expert_parameters, router_parameters, shared_parameters
+from launcher.plan.activations import boundary_bytes, is_eager, kept_bytes, layer_bytes, tail_bytes, width
+from launcher.plan.local_parameters import fullest_layers, local_parameters
 from launcher.plan.plan import Line, Memory
-from launcher.units import GIB
+from launcher.plan.states import LAZY_NCCL, context_bytes, start_bytes, states
 
 if TYPE_CHECKING:
     from launcher.plan.plan import Verdict
+    from launcher.plan.states import States
     from launcher.plan.workload import Workload
 
-CONTEXT_BYTES = int(1.2 * GIB)
-"""CUDA context and kernels (BLOOM chronicles: 1,271 MiB on a V100), outside the framework's own allocator."""
 FRAGMENTATION = 0.04
-"""Share of the allocator's bytes lost to rounding and fragments."""
+"""Share of activations, logits and gathered layers lost to rounding and fragments: assumed."""
+OLD_FRAGMENTATION = 0.06
+"""Share of everything, in torch 1.9 to 1.11 (BLOOM): assumed from its rows."""
 TIGHT = 0.85
 """From this share of usable memory on, a plan is called tight."""
+UNCERTAINTY = 0.10
+"""Half width of the 80 % interval, of the total: from the published rows, tests/plan/test_published_memory.py."""
+PIECE_LOGITS = 1 << 26
+"""Our trainer makes this many logits at once and makes them again in the backward pass (cross_entropy.py)."""
+HOST_COPIES = 1.5
+"""DeepSpeed's own factor on offloaded state, for pinned buffers (zero_cpu_memory_estimators)."""
+FUSED_LOSS_RELEASE = 2025.2
+"""torch.compile fuses cast, softmax and loss in torchtitan from here on: fp32 logits are never whole."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalParameters:
-    """Parameters one rank of the fullest stage computes with, before ZeRO."""
+class Rank(NamedTuple):
+    """The memory of one pipeline rank, by cause."""
 
-    dense: int
-    experts: int
+    name: str
+    states: States
+    activations: float
+    working: float
+    """The layer being recomputed, or the one whose gradients are being computed."""
+    logits: float
 
     @property
-    def all(self) -> int:
-        """Both."""
-        return self.dense + self.experts
-
-
-def local_parameters(workload: Workload) -> LocalParameters:
-    """Parameters of one rank on the fullest pipeline stage: its layers over tensor ranks, and one embedding."""
-    shape, layout = workload.shape, workload.layout
-    share = math.ceil(shape.layers / layout.pipeline) / shape.layers
-    attention = shape.layers * attention_parameters(shape) + dense_layers(shape) * feed_forward_parameters(shape)
-    embedding = shape.vocab * shape.hidden * (1 if shape.is_tied or layout.pipeline > 1 else 2)
-    moe = shape.moe_layers * shared_parameters(shape)
-    sharded = (attention + moe) * share / layout.tensor + embedding / layout.tensor
-    whole = (2 * shape.layers + 1) * norm_parameters(shape) * share + shape.positions * shape.hidden
-    whole += shape.moe_layers * router_parameters(shape) * share
-    experts = shape.moe_layers * shape.experts * expert_parameters(shape) * share / (layout.expert * layout.tensor)
-    return LocalParameters(dense=round(sharded + whole), experts=round(experts))
+    def allocated(self) -> float:
+        """What the framework's allocator holds, before rounding."""
+        return sum(self.states) + self.activations + max(self.working, self.logits)
 
 
 def make_memory(workload: Workload, *, usable_bytes: int | None, processes_per_node: int) -> Memory:
     """The memory of the fullest rank, line by line, against ``usable_bytes``."""
-    lines = memory_lines(workload)
+    fullest = fullest_rank(workload)
+    lines = _lines(workload, fullest)
     total = sum(line.bytes for line in lines)
-    spread = 0.10
+    local = local_parameters(workload, layers=fullest_layers(workload), has_first=True, has_last=True)
     return Memory(
         bytes_per_gpu=total,
-        low_bytes=round(total * (1 - spread)),
-        high_bytes=round(total * (1 + spread)),
+        low_bytes=round(total * (1 - UNCERTAINTY)),
+        high_bytes=round(total * (1 + UNCERTAINTY)),
         usable_bytes=usable_bytes,
         verdict=verdict(total, usable_bytes),
-        worst="stage 0" if workload.layout.pipeline > 1 else "every rank",
-        host_bytes_per_node=_host_bytes(workload) * processes_per_node,
+        worst=fullest.name,
+        start_bytes=round(start_bytes(workload, local)),
+        host_bytes_per_node=round(host_bytes(workload) * processes_per_node),
         lines=lines,
     )
 
@@ -81,93 +79,122 @@ def verdict(total: int, usable_bytes: int | None) -> Verdict:
     return "tight" if total >= TIGHT * usable_bytes else "fits"
 
 
-def memory_lines(workload: Workload) -> tuple[Line, ...]:
-    """Every cause with its bytes, in the order a person reads them."""
-    states = _state_lines(workload)
-    activations = _activation_bytes(workload)
-    logits = _logit_bytes(workload)
-    held = sum(line.bytes for line in states) + activations + logits
-    is_cpu = workload.hardware.accelerator.architecture == "cpu"
-    overhead = 0 if is_cpu else round(CONTEXT_BYTES + FRAGMENTATION * held)
-    return (
-        *states,
-        Line(name=f"activations ({workload.recompute})", bytes=activations, source="arXiv:2205.05198, table 2"),
-        Line(name="logits and loss", bytes=logits),
-        Line(name="context, buffers and rounding", bytes=overhead),
+def total_bytes(workload: Workload) -> float:
+    """The fullest rank's device memory."""
+    rank = fullest_rank(workload)
+    return rank.allocated + _rounding(workload, rank) + context_bytes(workload)
+
+
+def reported_bytes(workload: Workload) -> float:
+    """What the stack's own log prints: torchtitan the allocator's reserve, others the whole device."""
+    outside = context_bytes(workload) if workload.stack.name == "torchtitan" else 0.0
+    return total_bytes(workload) - outside
+
+
+def fullest_rank(workload: Workload) -> Rank:
+    """The rank with most allocated: the first stage or the last (one rank without a pipeline)."""
+    layout, layers = workload.layout, fullest_layers(workload)
+    if layout.pipeline == 1:
+        return _rank(workload, "every rank", layers=layers, flights=1.0, has_first=True, has_last=True)
+    first = _rank(workload, "stage 0", layers=layers, flights=in_flight(workload), has_first=True, has_last=False)
+    number = layout.pipeline - 1
+    last = _rank(
+        workload, f"stage {number}", layers=layers, flights=_last_in_flight(workload), has_first=False, has_last=True
+    )
+    return max(first, last, key=lambda rank: rank.allocated)
+
+
+def in_flight(workload: Workload) -> float:
+    """Micro batches whose activations the first stage keeps.
+
+    1F1B: as many as stages; interleaved: x (1 + (p-1)/(p v)) (arXiv:2205.05198, section 4.2.3); GPipe: all.
+    """
+    layout, count = workload.layout, workload.micro_batches
+    if layout.schedule == "gpipe":
+        return float(count)
+    extra = (layout.pipeline - 1) / (layout.pipeline * layout.virtual) if layout.virtual > 1 else 0.0
+    return min(count, layout.pipeline * (1 + extra))
+
+
+def _last_in_flight(workload: Workload) -> float:
+    """The last stage turns each micro batch around at once, after ((v-1) p + 1) chunks of 1/v where interleaved."""
+    layout, count = workload.layout, workload.micro_batches
+    if layout.schedule == "gpipe":
+        return float(count)
+    return min(count, ((layout.virtual - 1) * layout.pipeline + 1) / layout.virtual)
+
+
+def _rank(workload: Workload, name: str, *, layers: int, flights: float, has_first: bool, has_last: bool) -> Rank:
+    local = local_parameters(workload, layers=layers, has_first=has_first, has_last=has_last)
+    recomputes = workload.recompute not in ("none", "selective")
+    working = layer_bytes(workload) - boundary_bytes(workload) if recomputes else 0.0
+    kept = kept_bytes(workload) * layers * flights
+    if workload.layout.offload_activations and workload.recompute == "full":
+        kept = 2 * boundary_bytes(workload)
+    if workload.stack.name in ("megatron-deepspeed", "deepspeed") and workload.layout.pipeline > 1:
+        kept += boundary_bytes(workload) * flights  # DeepSpeed's pipe buffers keep each stage's outputs too
+    return Rank(
+        name=name,
+        states=states(workload, local),
+        activations=kept + (tail_bytes(workload) if has_last else 0.0),
+        working=max(0.0, working),
+        logits=logit_bytes(workload) if has_last else 0.0,
     )
 
 
-def _state_lines(workload: Workload) -> tuple[Line, ...]:
-    local, layout = local_parameters(workload), workload.layout
-    stage, source = layout.zero_stage, "arXiv:1910.02054, section 3.1"
-    replicas = layout.shard_group
-    working = 4 if workload.precision == "fp32" or workload.stack.family in ("ddp", "fsdp") else 2
-    optimizer = 8 if working == 4 else 12
-    parameters = _sharded(local, working, replicas if stage == 3 else 1, layout.expert)
-    gradients = _sharded(local, working, replicas if stage >= 2 else 1, layout.expert)
-    moments = _sharded(local, optimizer, replicas if stage >= 1 else 1, layout.expert)
-    if layout.offload_parameters:
-        parameters = 0
-    if layout.offload_optimizer:
-        moments = 0
-    gathered = _gathered_bytes(workload) if stage == 3 else 0
-    lines = {"parameters": parameters, "gradients": gradients, "optimizer state": moments}
-    lines |= {"gathered layers": gathered} if gathered else {}
-    return tuple(Line(name=name, bytes=count, source=source) for name, count in lines.items())
+def logit_bytes(workload: Workload) -> float:
+    """Logits, their fp32 copy, log-probabilities and gradient, at the moment the loss turns around.
+
+    Eager: 16-bit logits, fp32 copy, log-probabilities, fp32 gradient, 16-bit gradient. Compiled: without the last.
+    Megatron casts and overwrites in place: logits, fp32 softmax, gradient.
+    """
+    size, logits = width(workload), workload.tokens * workload.shape.vocab / workload.layout.tensor
+    if workload.stack.name in ("ddp", "fsdp", "deepspeed"):
+        # in pieces: 16-bit logits, fp32 copy, log-probabilities and gradient of one piece at a time
+        return min(logits, max(PIECE_LOGITS, workload.shape.vocab)) * (size + 12)
+    if workload.stack.family == "megatron":
+        return logits * (size + 4 + 4)
+    if workload.is_compiled:
+        return logits * (size + 2.5 if workload.stack.release >= FUSED_LOSS_RELEASE else size + 12)
+    shifted = 4 if workload.stack.name == "autocast" else 0  # transformers copies logits to shift them
+    return logits * (2 * size + 12 + shifted)
 
 
-def _sharded(local: LocalParameters, width: int, replicas: int, expert: int) -> int:
-    return round(width * (local.dense / replicas + local.experts / max(1, replicas // expert)))
-
-
-def _gathered_bytes(workload: Workload) -> int:
-    """Two layers whole (the present one and the next), and the embedding."""
-    shape, layout = workload.shape, workload.layout
-    layer = attention_parameters(shape) + (
-        shape.experts * expert_parameters(shape) // layout.expert if shape.is_moe else feed_forward_parameters(shape)
-    )
-    return round(2 * (2 * layer + shape.vocab * shape.hidden) / layout.tensor)
-
-
-def _host_bytes(workload: Workload) -> int:
-    local, layout = local_parameters(workload), workload.layout
-    per_parameter = 16 * layout.offload_optimizer + 2 * layout.offload_parameters
-    return round(1.5 * per_parameter * local.all / layout.shard_group)
-
-
-def layer_activation_bytes(workload: Workload) -> float:
-    """Saved for the backward pass by one layer and one micro batch, without recompute."""
-    shape, layout = workload.shape, workload.layout
-    width = 4 if workload.precision == "fp32" else 2
-    tokens, h = workload.tokens, shape.hidden
-    whole = layout.tensor if layout.has_sequence_parallel else 1
-    ffn = shape.experts_per_token * shape.expert_ffn + shape.shared_ffn if shape.is_moe else shape.ffn
-    norms = width * tokens * h * 4 / whole
-    attention = width * tokens * shape.head_dim * (2 * shape.heads + 2 * shape.kv_heads) / layout.tensor
-    feed_forward = width * tokens * ffn * (3 if shape.is_gated else 2) / layout.tensor
-    scores = 0.0 if workload.has_flash else 5 * tokens * workload.seq * shape.heads / layout.tensor
-    return norms + attention + feed_forward + scores
-
-
-def _activation_bytes(workload: Workload) -> int:
-    shape, layout = workload.shape, workload.layout
-    width = 4 if workload.precision == "fp32" else 2
-    full = layer_activation_bytes(workload)
-    whole = layout.tensor if layout.has_sequence_parallel else 1
-    boundary = width * workload.tokens * shape.hidden / whole
-    kept = boundary if workload.recompute == "full" else full
-    in_flight = min(workload.micro_batches, layout.pipeline) * (1 + _interleaving(workload))
-    layers = math.ceil(shape.layers / layout.pipeline)
-    return round(kept * layers * in_flight + (full if workload.recompute == "full" else 0))
-
-
-def _interleaving(workload: Workload) -> float:
+def host_bytes(workload: Workload) -> float:
+    """Host memory of one rank: offloaded state with its pinned copies."""
     layout = workload.layout
-    if layout.virtual == 1 or layout.pipeline == 1:
+    if not (layout.offload_optimizer or layout.offload_parameters):
         return 0.0
-    return (layout.pipeline - 1) / (layout.pipeline * layout.virtual)
+    local = local_parameters(workload, layers=fullest_layers(workload), has_first=True, has_last=layout.pipeline == 1)
+    per_parameter = 16 * layout.offload_optimizer + 2 * layout.offload_parameters
+    return HOST_COPIES * per_parameter * local.all / min(layout.shard_group, layout.replicas)
 
 
-def _logit_bytes(workload: Workload) -> int:
-    """Logits in working precision, in fp32, and their gradient; on the last stage."""
-    return round(workload.tokens * workload.shape.vocab / workload.layout.tensor * 10)
+def _rounding(workload: Workload, rank: Rank) -> float:
+    """States are a few large blocks allocated once; what comes and goes leaves gaps."""
+    if workload.hardware.accelerator.architecture == "cpu":
+        return 0.0
+    if workload.stack.release < LAZY_NCCL:
+        return OLD_FRAGMENTATION * rank.allocated
+    return FRAGMENTATION * (rank.allocated - sum(rank.states) + rank.states.gathered)
+
+
+def _lines(workload: Workload, rank: Rank) -> tuple[Line, ...]:
+    """Every cause with its bytes, in the order a person reads them."""
+    zero, korthikanti = "arXiv:1910.02054, section 3.1", "arXiv:2205.05198, section 4"
+    counted = "tests/plan/test_saved_activations.py" if is_eager(workload) else korthikanti
+    held, layout = rank.states, workload.layout
+    where = f" (ZeRO-{layout.zero_stage} over {layout.shard_group})" if layout.zero_stage else ""
+    rows = (
+        ("parameters", held.parameters, zero),
+        ("gradients", held.gradients, zero),
+        (f"optimizer state{where}", held.optimizer, zero),
+        ("gathered layers and copies", held.gathered, "FSDP prefetch; autocast copies"),
+        ("communication buffers", held.buffers, "DeepSpeed bucket sizes"),
+        (f"activations ({workload.recompute} recomputed)", rank.activations, counted),
+        ("layer at work", rank.working if rank.working > rank.logits else 0.0, counted),
+        ("logits and loss", rank.logits if rank.logits >= rank.working else 0.0, "fp32 copy, log-probabilities"),
+        ("rounding and fragments", _rounding(workload, rank), "4 % of what comes and goes"),
+        ("CUDA context and NCCL", context_bytes(workload), "BLOOM chronicles"),
+    )
+    return tuple(Line(name=name, bytes=ceil(count), source=source) for name, count, source in rows if count >= 1)

@@ -106,6 +106,8 @@ class Memory:
     host_bytes_per_node: int
     """Host memory of one node: offloaded state and staging."""
     lines: tuple[Line, ...]
+    start_bytes: int = 0
+    """Peak before the first step, where an engine copies its state then; 0 where it does not."""
 
 
 @dataclass(frozen=True, kw_only=True)

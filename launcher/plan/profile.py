@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from launcher.plan.rates import FLASH2_FORWARD
@@ -45,7 +45,7 @@ class Profile:
     """Bytes a parameter of the gradients each rank sends (before the ring's 2x)."""
 
 
-@cache
+@lru_cache(maxsize=1024)
 def profile(stack: Stack, family: str, constants: Calibration, *, is_compiled: bool, is_async: bool) -> Profile:
     """The profile of ``stack`` on devices of ``family``; ``is_async``: asynchronous tensor parallelism is on."""
     kind = _kind(stack)

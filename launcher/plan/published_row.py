@@ -106,6 +106,7 @@ def _workload(row: Row) -> Workload:
         has_flash=row.get("flash", "1") != "0" and not _lacks_fused_sinks(row, stack.release),
         is_compiled=is_compiled,
         overlaps_tensor="async-tp" in note or "async TP" in note,
+        accumulates_fp32=_accumulates_fp32(row),
         lora_rank=16 if "LoRA" in note else 0,
     )
 
@@ -113,6 +114,16 @@ def _workload(row: Row) -> Workload:
 def _lacks_fused_sinks(row: Row, release: float) -> bool:
     """Attention sinks (gpt-oss) had no fused kernel before the releases of mid 2026: scores reached memory."""
     return row["model"].startswith("gpt-oss") and release < 2026.45
+
+
+def _accumulates_fp32(row: Row) -> bool:
+    """Not in NVIDIA's performance recipes since 2024 (``grad_reduce_in_fp32=False``), nor in fp16 Megatron-DeepSpeed.
+
+    BLOOM's bf16 runs do from row 82 on: the same configuration (f7a4) grew from 44 to 67 GB, 4 bytes a parameter.
+    """
+    if row["table"] == "bigscience":
+        return row["prec"] == "bf16" and int(row["id"].rpartition("-")[2]) >= 82
+    return row["stack"] != "megatron" or float(row["sw"]) < 2024
 
 
 def _micro_batch(row: Row, stack: str, per_rank: float, pipeline: int) -> int:

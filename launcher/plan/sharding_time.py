@@ -89,7 +89,7 @@ def _replicated(workload: Workload, profile: Profile, links: Links, busy: float)
 
 
 def _wire_bytes(workload: Workload, profile: Profile) -> float:
-    """Bytes per parameter that cross each way: gradients (twice when all-reduced) and 2 of updated weights under ZeRO."""
+    """Bytes a parameter that cross: gradients (twice when all-reduced), and 2 of updated weights under ZeRO."""
     gradient = profile.gradient_wire_bytes
     if workload.layout.zero_stage == 0:
         return 2 * 4

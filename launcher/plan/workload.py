@@ -39,6 +39,10 @@ class Shape:
     has_layer_norm: bool = False
     """LayerNorm with weight and bias, rather than RMSNorm with a weight."""
     has_qk_norm: bool = False
+    has_parallel_residual: bool = False
+    """Attention and feed-forward block read the same input (GPT-NeoX)."""
+    has_tanh_gelu: bool = False
+    """GELU by transformers' own formula, an operation a kernel (GPT-2's ``gelu_new``)."""
     experts: int = 0
     experts_per_token: int = 0
     expert_ffn: int = 0
@@ -141,6 +145,10 @@ class Workload:
     is_compiled: bool = False
     overlaps_tensor: bool = False
     """Whether tensor-parallel communication is split and overlapped with its product (asynchronous TP)."""
+    accumulates_fp32: bool = True
+    """Whether 16-bit gradients add up in fp32 (Megatron; Megatron-DeepSpeed since its BF16 optimizer does)."""
+    buckets: tuple[int, int] = (500_000_000, 500_000_000)
+    """DeepSpeed's reduce and gather buckets, elements (its defaults)."""
     lora_rank: int = 0
     """Rank of low-rank adapters; 0 trains every parameter."""
 

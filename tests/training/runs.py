@@ -76,8 +76,13 @@ class Finished:
 
     @property
     def losses(self) -> list[float]:
-        """Training loss by step."""
-        return [row["metrics"]["loss"] for row in self.rows if "loss" in row["metrics"]]
+        """Training loss by step, of the last attempt alone."""
+        return self.series("loss")
+
+    def series(self, name: str) -> list[float]:
+        """A metric by step, of the last attempt alone."""
+        last = self.rows[-1]["attempt"]
+        return [row["metrics"][name] for row in self.rows if row["attempt"] == last and name in row["metrics"]]
 
     @property
     def rows(self) -> list[dict[str, Any]]:

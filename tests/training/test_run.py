@@ -88,7 +88,7 @@ def test_after_kill_9_of_a_rank_the_run_goes_on_bit_for_bit(tmp_path: Path) -> N
     assert not (broken.output / "completed.json").exists()
     resumed = train(recipe, tmp_path / "broken")
     assert "resumed after step 6 from " in resumed.logs[0]
-    assert resumed.losses[-14:] == unbroken.losses[6:]
+    assert resumed.losses == unbroken.losses[6:]
     assert weights(resumed) == weights(unbroken)
 
 
@@ -104,7 +104,7 @@ def test_zero_2_resumes_bit_for_bit(tmp_path: Path) -> None:
     run.wait_for("step 5/8")
     run.kill()
     resumed = train(recipe, tmp_path / "stopped")
-    assert resumed.losses[-4:] == unbroken.losses[4:]
+    assert resumed.losses == unbroken.losses[4:]
     assert weights(resumed) == weights(unbroken)
     assert len(list((resumed.output / "checkpoints").glob("step-*"))) == 1
 

@@ -32,6 +32,8 @@ def shape_of(model: Model) -> Shape:
         has_biases=not is_gated,
         has_layer_norm=not is_gated,
         has_qk_norm=model.model_type == "qwen3",
+        has_parallel_residual=model.model_type == "gpt_neox",
+        has_tanh_gelu=model.model_type == "gpt2" and model.hidden_act in (None, "gelu_new"),
         experts=model.num_local_experts,
         experts_per_token=model.num_experts_per_tok if model.num_local_experts else 0,
         expert_ffn=(model.moe_intermediate_size or ffn) if model.num_local_experts else 0,
