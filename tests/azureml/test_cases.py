@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +23,8 @@ from launcher.job.stage import stage_code
 from launcher.plan.planner import make_plan
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from launcher.job.spec import JobSpec
     from launcher.plan.plan import Plan
     from tests.emulated import Inside

@@ -18,7 +18,7 @@ import csv
 from collections import Counter, defaultdict
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -136,7 +136,10 @@ def describe(errors: np.ndarray) -> str:
 
 def report(measured: Sequence[PublishedRow], constants: Calibration) -> None:
     """Errors in sample, by kind and table."""
-    kinds = {"dense": lambda row: not row.workload.shape.is_moe, "experts": lambda row: row.workload.shape.is_moe}
+    kinds: dict[str, Any] = {
+        "dense": lambda row: not row.workload.shape.is_moe,
+        "experts": lambda row: row.workload.shape.is_moe,
+    }
     kinds["context parallel, dense"] = lambda row: row.workload.layout.context > 1 and not row.workload.shape.is_moe
     for name, holds in kinds.items():
         print(f"{name:36s}{describe(log_errors([row for row in measured if holds(row)], constants))}")
