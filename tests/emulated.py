@@ -65,8 +65,9 @@ class Inside:
         return [one for one in names if name is None or one == name]
 
     def requests(self) -> list[tuple[str, str, int]]:
-        """(method, host and path, bytes) of every request since the last ``traffic/clear``."""
-        return [(one["method"], one["host"] + one["path"], one["bytes"]) for one in self.ask("traffic")["requests"]]
+        """(method, host and path, bytes) of every request to Azure since the last ``traffic/clear``."""
+        seen = self.ask("traffic")["requests"]
+        return [(one["method"], one["host"] + one["path"], one["bytes"]) for one in seen if one["host"]]
 
 
 @pytest.fixture

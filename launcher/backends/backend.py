@@ -27,6 +27,10 @@ class Submission:
     """Where a person can look: a folder as file:// URI, or the studio."""
     submitted_at: str
     """ISO 8601, UTC."""
+    was_there: bool = False
+    """Whether it is a run of the same intent that was accepted before, and nothing was sent now."""
+    state: State = "NotStarted"
+    """Where it stood when it was submitted, or found."""
 
 
 @dataclass(frozen=True, kw_only=True)

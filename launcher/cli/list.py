@@ -18,19 +18,37 @@ if TYPE_CHECKING:
 
 @click.command(cls=Verb)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Newest runs shown.")
+@click.option("--workspace", is_flag=True, help="Everybody's runs in the Azure ML workspace.")
 @click.pass_obj
-def command(invocation: Invocation, limit: int) -> None:
+def command(invocation: Invocation, limit: int, workspace: bool) -> None:
     """List the runs of this machine's journal, newest first.
 
     Local runs are looked at; of a remote run, what is known without the network is shown ('launcher status' asks).
     """
     from launcher.runs.journal import rows
 
+    if workspace:
+        _list_workspace(invocation, limit)
+        return
     every = rows()
     runs = [_run(row) for row in every[:limit]]
     invocation.answer({"runs": [_document(run) for run in runs]}, lambda: "\n".join(_lines(runs)))
     if len(every) > limit:
         invocation.say(f"{len(every) - limit} older runs are not shown (--limit)")
+
+
+def _list_workspace(invocation: Invocation, limit: int) -> None:
+    from itertools import islice
+
+    from launcher.backends.azureml.backend import AzureMLBackend
+    from launcher.cli.status import status_document
+
+    runs = list(islice(AzureMLBackend().runs(), limit))
+    rows = [(run.handle, paint_state(run.state)) for run in runs]
+    invocation.answer(
+        {"runs": [status_document(run) for run in runs]},
+        lambda: "\n".join(terminal.titled_table(("run", "state"), rows) if rows else ["the workspace has none"]),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 VERBS: dict[str, str] = {
     "plan": "What follows from a recipe: memory, time, dollars, and what is wrong with it.",
+    "search": "The best layouts, VM sizes and node counts of a recipe, and why.",
     "submit": "Plan a recipe and run it: on this machine, or on Azure ML.",
     "smoke": "A recipe of any size rehearsed here: every axis as 2, trained, killed, resumed.",
     "status": "Where a run stands, and why.",

@@ -72,11 +72,17 @@ def command(
     if recipe.cluster.backend != "local":
         _confirm(plan, yes=yes)
     submission = submit(recipe.cluster.backend, job, parent=parent)
+    if submission.was_there:
+        invocation.say(
+            f"note: the same thing was submitted before, and is {submission.state}: nothing was sent; "
+            f"--attempt {job.attempt + 1} runs it again"
+        )
     if follow:
         follow_run(invocation, submission, plan)
         return
     invocation.answer(
-        submission_document(submission.handle, state="NotStarted", url=submission.url),
+        submission_document(submission.handle, state=submission.state, url=submission.url)
+        | ({"was_there": True} if submission.was_there else {}),
         lambda: "\n".join(submission_lines(submission.handle, submission.url)),
     )
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,8 +48,9 @@ def azurite(folder: Path) -> Iterator[int]:
         "--skipApiVersionCheck", "--disableTelemetry",
     )  # fmt: skip
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    listener = _Listener(process)
     try:
-        yield _port(process)
+        yield listener.port()
     finally:
         process.terminate()
         try:
@@ -56,32 +58,44 @@ def azurite(folder: Path) -> Iterator[int]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if process.stdout:
-            process.stdout.close()
+        listener.close()
 
 
-def _port(process: subprocess.Popen[str]) -> int:
-    """Read the port it chose; what it prints afterwards is drained, or it would block on a full pipe."""
-    import threading
+class _Listener:
+    """Reads what Azurite says: first its port; afterwards so that it never blocks on a full pipe."""
 
-    said: list[str] = []
-    found: list[int] = []
-    ready = threading.Event()
-
-    def listen() -> None:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            said.append(line)
+        self._stream = process.stdout
+        self._said: list[str] = []
+        self._found: int | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def port(self) -> int:
+        """The port it listens on.
+
+        Raises:
+            MissingExtraError: it does not start.
+        """
+        self._ready.wait(_START_SECONDS)
+        if self._found is None:
+            said = "".join(self._said)[-400:] or "it says nothing"
+            raise MissingExtraError(f"Azurite does not start: {said}", suggestion=HOW_TO_GET_IT)
+        return self._found
+
+    def close(self) -> None:
+        """Read to the end, which has come."""
+        self._thread.join()
+        self._stream.close()
+
+    def _listen(self) -> None:
+        for line in self._stream:
             match = re.search(r"listens on http://127\.0\.0\.1:(\d+)", line)
             if match:
-                found.append(int(match[1]))
-                ready.set()
-        ready.set()
-
-    threading.Thread(target=listen, daemon=True).start()
-    ready.wait(_START_SECONDS)
-    if not found:
-        raise MissingExtraError(
-            f"Azurite does not start: {''.join(said)[-400:] or 'it says nothing'}", suggestion=HOW_TO_GET_IT
-        )
-    return found[0]
+                self._found = int(match[1])
+                self._ready.set()
+            elif self._found is None:
+                self._said.append(line)
+        self._ready.set()

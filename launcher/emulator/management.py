@@ -226,6 +226,7 @@ class Management:
         }
 
     def _workspace_document(self) -> dict[str, Any]:
+        tracking = self._workspace.settings.data_plane.replace("https://", "azureml://")
         settings, group = self._workspace.settings, self._workspace.settings.workspace_path.partition("/providers/")[0]
         return {
             "id": settings.workspace_path,
@@ -241,7 +242,7 @@ class Management:
                 "friendlyName": settings.workspace,
                 "provisioningState": "Succeeded",
                 "discoveryUrl": f"{settings.data_plane}/discovery",
-                "mlFlowTrackingUri": f"azureml://{settings.location}.api.azureml.ms/mlflow/v1.0{settings.workspace_path}",
+                "mlFlowTrackingUri": f"{tracking}/mlflow/v1.0{settings.workspace_path}",
                 "storageAccount": f"{group}/providers/Microsoft.Storage/storageAccounts/{STORAGE_ACCOUNT}",
                 "keyVault": f"{group}/providers/Microsoft.KeyVault/vaults/emulated",
                 "applicationInsights": f"{group}/providers/Microsoft.Insights/components/emulated",

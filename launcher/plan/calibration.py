@@ -48,7 +48,9 @@ class Calibration:
     memory_fused: float = constant(1.1, 0.25, 0.4, 3.0)
     """Traffic of norms, activations, residuals, rotations against layer_time's count: Megatron, torch.compile."""
     memory_eager: float = constant(1.5, 0.4, 0.6, 6.0)
-    """The same, one kernel an operation: llm-foundry 2023, torchtitan eager."""
+    """The same, one kernel an operation: llm-foundry 2023."""
+    memory_eager_gated: float = constant(3.0, 0.7, 0.8, 8.0)
+    """The same with RMSNorm, rotations and gates, each several kernels in fp32: torchtitan eager 2024."""
     memory_old_megatron: float = constant(1.0, 0.4, 0.1, 4.0)
     """The same: Megatron-LM 2021-2022 and Megatron-DeepSpeed."""
     loss_bytes_eager: float = constant(30.0, 8.0, 6.0, 80.0)
@@ -79,14 +81,14 @@ class Calibration:
     """Latency of one FSDP collective per rank of its group."""
     network_share: float = constant(0.8, 0.08, 0.5, 0.95)
     """Bandwidth between nodes beside compute, against line rate."""
-    deepspeed_link: float = constant(0.18, 0.04, 0.05, 1.0)
-    """Bandwidth of ZeRO-3 gathers against the links': DeepSpeed 2021-2022."""
+    deepspeed_gather_rate: float = constant(30.0, 8.0, 5.0, 200.0)
+    """GB/s at which one rank's ZeRO-3 gathers run over links that are no limit: DeepSpeed 2021-2022."""
     deepspeed_overlap: float = constant(0.5, 0.1, 0.0, 1.0)
     """Share of ZeRO-3 traffic hidden since DeepSpeed 0.5 (late 2021)."""
     straggling_megatron: float = constant(0.004, 0.002, 0.0, 0.03)
-    """Slow-down per doubling of ranks beyond 8: Megatron (dgxc-benchmarking, weak scaling)."""
+    """Slow-down per doubling of replicas: Megatron (dgxc-benchmarking, weak scaling)."""
     straggling_fsdp: float = constant(0.015, 0.004, 0.0, 0.04)
-    """The same: FSDP, which synchronises all ranks every layer (llm-foundry, weak scaling)."""
+    """The same per doubling of nodes: FSDP, which synchronises all ranks every layer (llm-foundry, weak scaling)."""
     fixed_megatron: float = constant(0.02, 0.01, 0.0, 0.1)
     """Seconds a step on the host: Megatron."""
     fixed_fsdp: float = constant(0.03, 0.01, 0.0, 0.1)

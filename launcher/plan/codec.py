@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import fields, is_dataclass
+from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
@@ -39,9 +40,17 @@ def plan_digest(plan: Plan) -> str:
 
 
 def _encode(value: Any) -> Any:
-    if is_dataclass(value):
-        return {field.name: _encode(getattr(value, field.name)) for field in fields(value)}
-    return [_encode(item) for item in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    kind: type = type(value)
+    names = _names(kind)
+    return {name: _encode(getattr(value, name)) for name in names} if names else value
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """A dataclass's fields; none for plain values."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _rounded(value: Any) -> Any:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from launcher.plan.plan import Cost
+from launcher.plan.plan import Cost, Storage
 
 if TYPE_CHECKING:
     from launcher.catalog.vm_size import VmSize
     from launcher.recipe.schema import Cluster
+
+
+BLOB_DOLLARS_PER_GB_MONTH = 0.02
+"""Blob storage, hot, locally redundant: 0.0184 (West Europe) to 0.020 (Central India), Azure Retail Prices, 2026."""
+
+
+def make_storage(bytes_per_checkpoint: int, kept: int, *, is_free: bool) -> Storage:
+    """What ``kept`` checkpoints take, and cost a month in blob storage."""
+    held = bytes_per_checkpoint * kept
+    dollars = 0.0 if is_free else held / 1e9 * BLOB_DOLLARS_PER_GB_MONTH
+    return Storage(bytes_per_checkpoint=bytes_per_checkpoint, bytes_kept=held, dollars_per_month=dollars)
 
 
 def make_cost(cluster: Cluster, size: VmSize, *, hours: float) -> Cost:

@@ -118,7 +118,7 @@ def _generated(recipe: Recipe, topology: Topology, batch: Batch) -> dict[str, An
         "zero_optimization": _zero(recipe, topology),
         "optimizer": _optimizer(recipe),
     }
-    if training.precision == "bf16":
+    if training.precision in ("bf16", "fp8"):  # our fp8 layers compute all else in bf16
         config["bf16"] = {"enabled": True}
     if training.precision == "fp16":
         config["fp16"] = {"enabled": True, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000}

@@ -32,6 +32,7 @@ RULES = (
     layout.vocabulary,
     engine.ddp_replicates,
     engine.deepspeed_tensor,
+    engine.deepspeed_axes,
     engine.zero_alone,
     engine.offload,
     training.duration,
@@ -57,7 +58,15 @@ RULES = (
 )
 """Rules of the recipe alone."""
 
-OUTCOME_RULES = (outcome.memory, outcome.lifetime, outcome.timeout, outcome.budget)
+OUTCOME_RULES = (
+    outcome.memory,
+    outcome.start,
+    outcome.host_memory,
+    outcome.network_bound,
+    outcome.lifetime,
+    outcome.timeout,
+    outcome.budget,
+)
 """Rules of the recipe and its plan."""
 
 _ORDER = {"error": 0, "warning": 1, "note": 2, "hint": 3}
@@ -78,12 +87,16 @@ def worst_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda found: _ORDER[found.level]))
 
 
-def refusal(findings: tuple[Finding, ...]) -> PlanError:
-    """The error that carries every finding that forbids a plan."""
-    return PlanError([_fault(found) for found in findings if found.level == "error"])
+class RefusedPlanError(PlanError):
+    """No plan can be computed; ``findings`` are the errors that say why, each with edits that mend it."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        self.findings = tuple(found for found in findings if found.level == "error")
+        super().__init__([as_fault(found) for found in self.findings])
 
 
-def _fault(found: Finding) -> Fault:
+def as_fault(found: Finding) -> Fault:
+    """A finding in the words of an error; its first edit is what to try."""
     return Fault(
         what=found.message,
         keys=found.keys,

@@ -8,7 +8,8 @@ section 3.3.4), one per 50,700 GPU-hours. Interval between checkpoints: sqrt(2 x
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from launcher.plan.plan import Goodput
 
 GPU_HOURS_PER_FAILURE = 54 * 24 * 16_384 / 419
 RESTART_SECONDS = 900.0
@@ -19,27 +20,19 @@ STORE_BYTES_PER_SECOND = 15e9
 """Default egress of one storage account, 120 Gb/s (same page); assumed for writing too."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Goodput:
-    """What failures cost."""
+def make_goodput(*, ranks: int, nodes: int, checkpoint_bytes: int, step_seconds: float) -> Goodput:
+    """Goodput of ``ranks`` GPUs on ``nodes`` nodes that save ``checkpoint_bytes`` at the best interval.
 
-    mean_seconds_to_failure: float
-    save_seconds: float
-    interval_seconds: float
-    """Between checkpoints, the one that loses least."""
-    efficiency: float
-    """Share of wall time spent on steps that count, 0..1."""
-
-
-def make_goodput(*, ranks: int, nodes: int, checkpoint_bytes: int) -> Goodput:
-    """Goodput of ``ranks`` GPUs on ``nodes`` nodes that save ``checkpoint_bytes`` at the best interval."""
+    Lost per second of work: saving, half an interval and a restart per failure (Daly's first order).
+    """
     to_failure = GPU_HOURS_PER_FAILURE * 3600 / ranks
     save = checkpoint_bytes / min(nodes * SAVE_BYTES_PER_SECOND_PER_NODE, STORE_BYTES_PER_SECOND)
     interval = math.sqrt(2 * save * to_failure)
     lost = save / interval + (interval / 2 + RESTART_SECONDS) / to_failure
     return Goodput(
-        mean_seconds_to_failure=to_failure,
+        mean_hours_to_failure=to_failure / 3600,
         save_seconds=save,
         interval_seconds=interval,
+        interval_steps=max(1, round(interval / step_seconds)),
         efficiency=1 / (1 + lost),
     )

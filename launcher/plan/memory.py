@@ -10,19 +10,18 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from launcher.plan.activations import boundary_bytes, is_eager, kept_bytes, layer_bytes, tail_bytes, width
+from launcher.plan.calibrated import MEMORY
 from launcher.plan.local_parameters import fullest_layers, local_parameters
 from launcher.plan.plan import Line, Memory
-from launcher.plan.states import LAZY_NCCL, context_bytes, start_bytes, states
+from launcher.plan.states import context_bytes, start_bytes, states
 
 if TYPE_CHECKING:
     from launcher.plan.plan import Verdict
     from launcher.plan.states import States
     from launcher.plan.workload import Workload
 
-FRAGMENTATION = 0.04
-"""Share of activations, logits and gathered layers lost to rounding and fragments: assumed."""
-OLD_FRAGMENTATION = 0.06
-"""Share of everything, in torch 1.9 to 1.11 (BLOOM): assumed from its rows."""
+OLD_ALLOCATOR = 2023.0
+"""torch before 2.0."""
 TIGHT = 0.85
 """From this share of usable memory on, a plan is called tight."""
 UNCERTAINTY = 0.10
@@ -171,12 +170,15 @@ def host_bytes(workload: Workload) -> float:
 
 
 def _rounding(workload: Workload, rank: Rank) -> float:
-    """States are a few large blocks allocated once; what comes and goes leaves gaps."""
+    """States are a few large blocks allocated once; what comes and goes leaves gaps.
+
+    Before 2023 (torch 1.9 to 1.11) everything did. Both shares are fitted (tests/published/fit.py).
+    """
     if workload.hardware.accelerator.architecture == "cpu":
         return 0.0
-    if workload.stack.release < LAZY_NCCL:
-        return OLD_FRAGMENTATION * rank.allocated
-    return FRAGMENTATION * (rank.allocated - sum(rank.states) + rank.states.gathered)
+    if workload.stack.release < OLD_ALLOCATOR:
+        return MEMORY["old_fragmentation"] * rank.allocated
+    return MEMORY["fragmentation"] * (rank.allocated - sum(rank.states) + rank.states.gathered)
 
 
 def _lines(workload: Workload, rank: Rank) -> tuple[Line, ...]:
@@ -194,7 +196,7 @@ def _lines(workload: Workload, rank: Rank) -> tuple[Line, ...]:
         (f"activations ({workload.recompute} recomputed)", rank.activations, counted),
         ("layer at work", rank.working if rank.working > rank.logits else 0.0, counted),
         ("logits and loss", rank.logits if rank.logits >= rank.working else 0.0, "fp32 copy, log-probabilities"),
-        ("rounding and fragments", _rounding(workload, rank), "4 % of what comes and goes"),
+        ("rounding and fragments", _rounding(workload, rank), "fitted share of what comes and goes"),
         ("CUDA context and NCCL", context_bytes(workload), "BLOOM chronicles"),
     )
     return tuple(Line(name=name, bytes=ceil(count), source=source) for name, count, source in rows if count >= 1)

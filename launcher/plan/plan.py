@@ -172,6 +172,34 @@ class Storage:
 
     bytes_per_checkpoint: int
     bytes_kept: int
+    dollars_per_month: float | None = None
+    """Of what is kept, at rest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goodput:
+    """What failures cost, and how often to save."""
+
+    mean_hours_to_failure: float
+    """Of the whole cluster."""
+    save_seconds: float
+    interval_seconds: float
+    """Between checkpoints, the one that loses least (Young, Daly)."""
+    interval_steps: int
+    """The same in optimizer steps: a value for ``checkpoint.interval_steps``."""
+    efficiency: float
+    """Share of wall time spent on steps that count, 0..1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What one GPU sends for one cause."""
+
+    name: str
+    """``tensor-parallel exchange``, ``parameter gathering``, ..."""
+    link: Literal["NVLink", "PCIe", "InfiniBand", "Ethernet", "loopback"]
+    """The slowest link on its way."""
+    bytes_per_step: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +250,10 @@ class Plan:
     assumptions: tuple[str, ...]
     """What was taken for granted, a sentence each."""
     findings: tuple[Finding, ...]
+    goodput: Goodput | None = None
+    """None on one's own machine."""
+    traffic: tuple[Traffic, ...] = ()
+    """What one GPU sends in a step, by cause and link."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

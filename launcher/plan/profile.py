@@ -46,20 +46,25 @@ class Profile:
 
 
 @lru_cache(maxsize=1024)
-def profile(stack: Stack, family: str, constants: Calibration, *, is_compiled: bool, is_async: bool) -> Profile:
-    """The profile of ``stack`` on devices of ``family``; ``is_async``: asynchronous tensor parallelism is on."""
+def profile(
+    stack: Stack, family: str, constants: Calibration, *, is_compiled: bool, is_async: bool, is_gated: bool
+) -> Profile:
+    """The profile of ``stack`` on devices of ``family``.
+
+    ``is_async``: asynchronous tensor parallelism is on. ``is_gated``: layers are Llama's rather than GPT's.
+    """
     kind = _kind(stack)
     eager_loss = not is_compiled and kind in ("fsdp", "deepspeed")
     return Profile(
         kind=kind,
-        memory_traffic=_memory_traffic(kind, constants, is_compiled=is_compiled),
+        memory_traffic=_memory_traffic(kind, constants, is_compiled=is_compiled, is_gated=is_gated),
         loss_bytes=constants.loss_bytes_eager if eager_loss else _fused_loss(kind, constants, is_compiled),
         attention_share=_attention_share(stack, family, constants),
         tensor_overlap=_tensor_overlap(stack, kind, constants, is_async=is_async),
         data_overlap=constants.data_overlap if kind == "megatron" and stack.name != "megatron-2023" else 0.0,
         hides_pipeline=kind == "megatron" and stack.name not in ("megatron-2023", "meta"),
         stragglers=constants.straggling_megatron if "megatron" in kind else constants.straggling_fsdp,
-        fixed_seconds=constants.fixed_megatron if "megatron" in kind else constants.fixed_fsdp,
+        fixed_seconds=_fixed_seconds(kind, constants),
         release_factor=_release_factor(stack, family, constants),
         expert_seconds=_expert_seconds(stack, family, constants),
         expert_passes=constants.expert_passes_2026 if _is_graphed(stack, family) else constants.expert_passes_2025,
@@ -75,10 +80,12 @@ def _kind(stack: Stack) -> Kind:
     return "deepspeed" if stack.family == "deepspeed" else "fsdp"
 
 
-def _memory_traffic(kind: Kind, constants: Calibration, *, is_compiled: bool) -> float:
+def _memory_traffic(kind: Kind, constants: Calibration, *, is_compiled: bool, is_gated: bool) -> float:
     if kind == "old-megatron":
         return constants.memory_old_megatron
-    return constants.memory_fused if kind == "megatron" or is_compiled else constants.memory_eager
+    if kind == "megatron" or is_compiled:
+        return constants.memory_fused
+    return constants.memory_eager_gated if is_gated else constants.memory_eager
 
 
 def _fused_loss(kind: Kind, constants: Calibration, is_compiled: bool) -> float:
@@ -101,6 +108,12 @@ def _tensor_overlap(stack: Stack, kind: Kind, constants: Calibration, *, is_asyn
     if kind == "megatron" and stack.name not in ("megatron-2023", "meta"):
         return constants.tensor_overlap
     return constants.tensor_overlap_async if is_async else 0.0
+
+
+def _fixed_seconds(kind: Kind, constants: Calibration) -> float:
+    if kind == "old-megatron":
+        return 0.0  # steps of minutes: nothing to see
+    return constants.fixed_megatron if kind == "megatron" else constants.fixed_fsdp
 
 
 def _release_factor(stack: Stack, family: str, constants: Calibration) -> float:

@@ -76,7 +76,7 @@ _MEMORY = {"ampere": 0.834, "hopper": 0.880, "blackwell": 0.919}
 FLASH2_FORWARD = {"ampere": 0.575, "hopper": 0.331, "blackwell": 0.150}
 """Share of the bf16 peak of FlashAttention 2, forward, 8k tokens (azure_hbm_attn.csv; A100 at head width 64)."""
 
-_UNMEASURED = {"large": 0.65, "k0": 150.0, "n0": 50.0, "start_seconds": 6e-6}
+_UNMEASURED = {"large": 0.55, "k0": 150.0, "n0": 50.0, "start_seconds": 6e-6}
 """For devices nobody published a curve of (V100, T4, A10, MI300X): assumed, and the plan says so."""
 
 MEASURED = ("ampere", "hopper", "blackwell")

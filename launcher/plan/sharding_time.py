@@ -107,8 +107,9 @@ def _sharded(workload: Workload, profile: Profile, links: Links, constants: Cali
     dense, experts = layer_parameters(workload.shape, layout.tensor)
     size = 2 * (dense + experts / layout.expert)
     wide = 2 if workload.stack.name in ("torchtitan", "fsdp") else 1  # gradients scattered in fp32
-    share = constants.deepspeed_link if profile.kind == "deepspeed" else 1.0
-    bandwidth = links.gather(group, layout.tensor) * share
+    bandwidth = links.gather(group, layout.tensor)
+    if profile.kind == "deepspeed":
+        bandwidth = 1 / (1 / bandwidth + 1 / (constants.deepspeed_gather_rate * 1e9))
     gather = size * (group - 1) / group / bandwidth + STEP_SECONDS * log2(group + 1)
     scatter = wide * size * (group - 1) / group / bandwidth + STEP_SECONDS * log2(group + 1)
     layers = workload.shape.layers / layout.pipeline

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from launcher.plan.activations import has_autocast, width
+from launcher.plan.calibrated import MEMORY
 from launcher.plan.local_parameters import layer_parameters
 from launcher.units import GIB
 
@@ -157,16 +158,16 @@ CONTEXT_BYTES = 1.25 * GIB
 """CUDA context and kernels: 1,271 MiB (BLOOM chronicles, V100; ``nvidia-smi`` of an idle process with NCCL loaded)."""
 COMMUNICATOR_BYTES = 0.25 * GIB
 """Buffers of one NCCL communicator: channels x 4 MiB x both directions, assumed alike for every axis."""
-OLD_COMMUNICATOR_BYTES = 1.0 * GIB
-"""The same before NCCL connected lazily (2.18, 2023), for hundreds of ranks: assumed from the BLOOM rows."""
-LAZY_NCCL = 2023.0
 
 
 def context_bytes(workload: Workload) -> float:
-    """What the device holds outside the allocator: the context, and a communicator for each axis in use."""
+    """What the device holds outside the allocator: the context, and a communicator for each axis in use.
+
+    Megatron-DeepSpeed of 2022 held some GiB more (eager NCCL connections, engine buffers): fitted to the BLOOM rows.
+    """
     if workload.hardware.accelerator.architecture == "cpu":
         return 0.0
     layout = workload.layout
     axes = sum(size > 1 for size in (layout.tensor, layout.pipeline, layout.context, layout.data, layout.expert))
-    each = COMMUNICATOR_BYTES if workload.stack.release >= LAZY_NCCL else OLD_COMMUNICATOR_BYTES
-    return CONTEXT_BYTES + each * axes
+    engine = MEMORY["megatron_deepspeed_gib"] * GIB if workload.stack.name == "megatron-deepspeed" else 0.0
+    return CONTEXT_BYTES + COMMUNICATOR_BYTES * axes + engine

@@ -48,6 +48,7 @@ def step(workload: Workload, constants: Calibration) -> Step:
         constants,
         is_compiled=workload.is_compiled,
         is_async=workload.overlaps_tensor,
+        is_gated=workload.shape.is_gated,
     )
     links = links_of(workload.hardware, constants)
     layer = layer_seconds(workload, known, links, constants)
@@ -55,7 +56,7 @@ def step(workload: Workload, constants: Calibration) -> Step:
     extra = workload.shape.prediction_layers
     moving = flow(workload, known, links, layer=layer.total, head=head + extra * (head + layer.total))
     busy = moving.busy + moving.bubble + moving.transfers
-    stragglers = busy * known.stragglers * log2(max(1.0, workload.layout.world / 8))
+    stragglers = busy * known.stragglers * log2(_waiting_ranks(workload, known))
     exchange = exchange_seconds(workload, known, links, constants, layer, moving.busy)
     optimizer = optimizer_seconds(workload, constants)
     fixed = 0.0 if family == "cpu" else known.fixed_seconds
@@ -105,6 +106,12 @@ def step_lines(workload: Workload, constants: Calibration | None = None) -> tupl
 
 def _exchange_name(workload: Workload) -> str:
     return "parameter gathering" if workload.layout.zero_stage == 3 else "data-parallel exchange"
+
+
+def _waiting_ranks(workload: Workload, known: Profile) -> float:
+    """Ranks that wait for the slowest once a step: replicas; under FSDP every layer, nodes."""
+    layout = workload.layout
+    return layout.replicas if "megatron" in known.kind else max(1.0, layout.world / 8)
 
 
 def _slower(workload: Workload, known: Profile, constants: Calibration) -> float:

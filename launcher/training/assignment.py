@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from launcher.recipe.schema import Recipe
 
 
+_OF_THE_SUBMISSION = "plan.budget"
+"""The finding a person may overlook (``--over-budget``); what was submitted was paid for knowingly."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
     """One run, as every rank of it sees it."""
@@ -90,4 +94,5 @@ def _refusals(plan: Plan) -> list[Fault]:
     return [
         Fault(what=finding.message, keys=finding.keys, allowed=finding.allowed, code=finding.code)
         for finding in plan.errors
+        if finding.code != _OF_THE_SUBMISSION
     ]

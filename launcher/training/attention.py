@@ -40,15 +40,15 @@ def register(training: Training, *, context: Axis | None = None, style: Style = 
 
 
 def visible_keys(batch: MicroBatch) -> torch.Tensor | None:
-    """Which keys each query sees: earlier ones of its own document, [B, 1, L, S] for the L tokens of this rank.
+    """Which keys each query sees: earlier ones of its own document, [B, 1, L, S] for the L queries computed here.
 
     None where attention crosses documents.
     """
-    documents, held = batch.documents, batch.held
+    documents = batch.documents
     if documents is None:
         return None
     places = torch.arange(documents.shape[1], device=documents.device)
-    mine = places if held is None else held
+    mine = places if batch.queries is None else batch.queries
     is_earlier = places[None, :] <= mine[:, None]
     return ((documents[:, mine, None] == documents[:, None, :]) & is_earlier)[:, None]
 

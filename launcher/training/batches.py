@@ -35,19 +35,28 @@ class MicroBatch(NamedTuple):
     """Scalar: what the summed loss is divided by, the mean number of targets a micro batch of the step has."""
     documents: torch.Tensor | None = None
     """[B, S] document of each token of the whole sequences; None where attention crosses documents."""
-    held: torch.Tensor | None = None
-    """[L] which of the S tokens are here; None for all of them."""
+    queries: torch.Tensor | None = None
+    """[L] which of the S tokens attention computes here; None for all of them."""
+
+
+class Share(NamedTuple):
+    """What of every sequence one of several context-parallel ranks reads."""
+
+    tokens: torch.Tensor
+    """[L] which of the S tokens."""
+    attends_alone: bool
+    """Whether attention computes these tokens' queries here (gathered), or whole sequences of some heads (Ulysses)."""
 
 
 class Batches:
     """This rank's share of every global batch: a step sees the same sequences for any number of ranks."""
 
     def __init__(
-        self, sequences: Sequences, plan: Plan, ranks: Ranks, *, threads: int = 0, held: torch.Tensor | None = None
+        self, sequences: Sequences, plan: Plan, ranks: Ranks, *, threads: int = 0, share: Share | None = None
     ) -> None:
-        """``threads`` read ahead; 0 reads when asked. ``held``: which tokens of every sequence this rank computes."""
+        """``threads`` read ahead, 0 reads when asked; ``share``: this context rank's part of every sequence."""
         self.sequences, self.plan, self.ranks, self.threads = sequences, plan, ranks, threads
-        self.held = held
+        self.share = share
         self.data_rank = place(plan.topology, ranks.rank).data
 
     def ordinals(self, step: int) -> list[range]:
@@ -78,11 +87,12 @@ class Batches:
         positions = in_order if batch.positions is None else batch.positions
         # Copies: slices and broadcasts are not writable, and torch has no read-only tensors.
         inputs, labels, places = (torch.tensor(array) for array in (batch.inputs, batch.labels, positions))
-        if self.held is not None:
-            inputs, labels, places = (tensor[:, self.held] for tensor in (inputs, labels, places))
+        if self.share:
+            inputs, labels, places = (tensor[:, self.share.tokens] for tensor in (inputs, labels, places))
         documents = None if batch.documents is None else torch.from_numpy(batch.documents[:, :-1]).to(device)
-        held = None if self.held is None or documents is None else self.held.to(device)
-        return MicroBatch(inputs.to(device), labels.to(device), places.to(device), targets, documents, held)
+        has_own = documents is not None and self.share is not None and self.share.attends_alone
+        queries = self.share.tokens.to(device) if has_own and self.share else None
+        return MicroBatch(inputs.to(device), labels.to(device), places.to(device), targets, documents, queries)
 
     def _targets(self, batches: list[Batch]) -> torch.Tensor:
         """Targets of the global batch divided by its micro batches; counted over all ranks where some are masked."""
@@ -94,10 +104,12 @@ class Batches:
         return (count / (len(batches) * dist.get_world_size())).clamp(min=1).to(self.ranks.device)
 
 
-def held_tokens(recipe: Recipe, plan: Plan, ranks: Ranks) -> torch.Tensor | None:
-    """Which tokens of every sequence this rank computes; None for all of them."""
+def context_share(recipe: Recipe, plan: Plan, ranks: Ranks) -> Share | None:
+    """This rank's part of every sequence; None for all of it."""
     size = plan.topology.context_parallel_size
     if size == 1:
         return None
     style: Style = "ulysses" if recipe.parallelism.engine == "deepspeed" else "gathered"
-    return slices(recipe.training.seq_length, size=size, rank=place(plan.topology, ranks.rank).context, style=style)
+    here = place(plan.topology, ranks.rank).context
+    tokens = slices(recipe.training.seq_length, size=size, rank=here, style=style)
+    return Share(tokens=tokens, attends_alone=style == "gathered")

@@ -6,7 +6,6 @@ holds, not what is computed. Shapes: B sequences, S tokens, H hidden, V vocabula
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
@@ -14,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from launcher.training.attention import register, visible_keys
-from launcher.training.families import FAMILIES, configuration_values
+from launcher.training.families import FAMILIES, make_configuration, make_model
 from launcher.training.parallel.collectives import sum_out
 from launcher.training.parallel.cross_entropy import summed_cross_entropy
 from launcher.training.parallel.tensor import span
@@ -219,14 +218,21 @@ def build_in_place(recipe: Recipe, *, context: Axis | None = None) -> Decoder:
 
     ``context``: ranks that share each sequence, for attention to reach over.
     """
-    family, kind = FAMILIES[recipe.model.model_type], recipe.model.model_type
-    package = f"transformers.models.{kind}"
-    make_configuration = getattr(import_module(f"{package}.configuration_{kind}"), family.configuration)
-    make_model = getattr(import_module(f"{package}.modeling_{kind}"), family.model)
     style: Style = "ulysses" if recipe.parallelism.engine == "deepspeed" else "gathered"
     attention = register(recipe.training, context=context, style=style)
-    configuration = make_configuration(**configuration_values(recipe.model), attn_implementation=attention)
-    return Decoder(make_model(configuration), recipe, context=context)
+    model = make_model(make_configuration(recipe.model, attn_implementation=attention), recipe.model)
+    return Decoder(model, recipe, context=context)
+
+
+def speed_up(decoder: Decoder, device: torch.device) -> None:
+    """Fp8 products and fused layers, where the recipe asks; layers are alike, so the first is compiled for all."""
+    if decoder.recipe.training.precision == "fp8":
+        from launcher.training.float8 import use_float8
+
+        use_float8(decoder, device)
+    if decoder.recipe.training.compile:
+        for layer in decoder.layers:
+            layer.compile()
 
 
 def rebuild(decoder: Decoder, device: torch.device) -> None:

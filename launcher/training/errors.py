@@ -22,3 +22,9 @@ class CheckpointError(TrainingError):
     """A checkpoint cannot be written, or none can be read where one is required."""
 
     code = "training.checkpoint"
+
+
+class SupersededError(CheckpointError):
+    """Another attempt of the run has taken over its checkpoints."""
+
+    code = "training.superseded"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,6 +55,19 @@ def configuration_values(model: Model) -> dict[str, Any]:
     if model.hidden_act is not None:
         values["activation_function" if model.model_type == "gpt2" else "hidden_act"] = model.hidden_act
     return values
+
+
+def make_configuration(model: Model, **more: Any) -> Any:
+    """The model's transformers configuration; ``more`` goes over what the recipe says."""
+    module = import_module(f"transformers.models.{model.model_type}.configuration_{model.model_type}")
+    kind = getattr(module, FAMILIES[model.model_type].configuration)
+    return kind(**configuration_values(model) | more)
+
+
+def make_model(configuration: Any, model: Model) -> Any:
+    """The transformers model of ``configuration``; its weights as whoever's context this is called in makes them."""
+    module = import_module(f"transformers.models.{model.model_type}.modeling_{model.model_type}")
+    return getattr(module, FAMILIES[model.model_type].model)(configuration)
 
 
 def _shape(model: Model) -> dict[str, Any]:

@@ -18,8 +18,8 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 """A rank that waits longer for the others gives up; saving a large model is the longest wait."""
 
 
-LOW_PRECISION = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""What products are computed in beside fp32 master weights, by the recipe's word."""
+LOW_PRECISION = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+"""What is computed in beside fp32 master weights, by the recipe's word; under fp8 all but the large products."""
 
 
 @dataclass(frozen=True, kw_only=True)

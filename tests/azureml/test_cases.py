@@ -114,7 +114,7 @@ def test_a_template_in_a_variable_is_refused_and_works_in_the_command(inside: In
 def test_environment_variables_are_text_as_a_shell_expects_it(inside: Inside, root: Path) -> None:
     """https://github.com/Azure/azure-cli-extensions/issues/8475: the SDK sends raw booleans and numbers."""
     values = ("RSLEX_DIRECT_VOLUME_MOUNT=true", "OMP_NUM_THREADS=8", "LR=1.0e-4")
-    words = (f"+environment.variables.{value}" for value in values)
+    words = (f"environment.variables.{value}" for value in values)
     sent = payload(inside, root, "cluster=azureml_cpu", "training.seed=3", *words)["environmentVariables"]
     assert (sent["RSLEX_DIRECT_VOLUME_MOUNT"], sent["OMP_NUM_THREADS"]) == ("true", "8")
     assert float(sent["LR"]) == 1e-4
@@ -145,9 +145,12 @@ def test_checkpoints_of_a_spot_job_are_on_a_mounted_output_that_every_attempt_sh
     assert not name.endswith("-1")  # of the run, not of its attempt
 
 
-def test_checkpoints_on_the_nodes_own_disk_are_refused_as_lost() -> None:
+def test_checkpoints_on_the_nodes_own_disk_are_called_lost_and_not_sent(root: Path) -> None:
     """https://github.com/MicrosoftDocs/azure-docs/issues/118263: the docs' example lost them."""
-    assert "lost" in refused("cluster=azureml_cpu", "checkpoint.directory=/tmp/ckpt")
+    words = ("cluster=azureml_cpu", "checkpoint.directory=/tmp/ckpt")
+    assert "lost" in "".join(found.message for found in plan_of(*words).findings)
+    with pytest.raises(PlanError, match="lost"):
+        prepare(job_of(root, *words))
 
 
 def test_spot_on_serverless_is_the_job_tier_spot(inside: Inside, root: Path) -> None:
@@ -212,7 +215,7 @@ def test_a_template_of_azure_and_an_interpolation_of_ours_live_in_one_recipe(ins
         "cluster=azureml_cpu",
         "entry.script=train.py",
         "entry.arguments=[--data,'${{inputs.corpus}}',--steps,'${training.train_steps}']",
-        "+data.inputs.corpus='azureml://datastores/workspaceblobstore/paths/corpus'",
+        "data.inputs.corpus='azureml://datastores/workspaceblobstore/paths/corpus'",
         "training.train_steps=7",
     )
     assert payload(inside, root, *words)["command"] == "python train.py --data ${{inputs.corpus}} --steps 7"
@@ -221,7 +224,7 @@ def test_a_template_of_azure_and_an_interpolation_of_ours_live_in_one_recipe(ins
 def test_a_dry_run_shows_no_secret_and_the_job_still_gets_it(inside: Inside, root: Path) -> None:
     """https://github.com/unslothai/unsloth/pull/11100: tokens in the YAML, the config and the parameters."""
     token = "hf_" + "TESTTESTTEST" * 3
-    words = ("cluster=azureml_cpu", f"+environment.variables.HF_TOKEN={token}", "+environment.variables.EMPTY_KEY=''")
+    words = ("cluster=azureml_cpu", f"environment.variables.HF_TOKEN={token}", "environment.variables.EMPTY_KEY=''")
     shown = prepare(job_of(root, *words)).text()
     assert token not in shown
     assert yaml.safe_load(shown)["environment_variables"] == {"EMPTY_KEY": "", "HF_TOKEN": "[REDACTED]"}

@@ -67,7 +67,7 @@ def test_a_recipe_trains_on_two_nodes_and_everything_it_leaves_can_be_had(inside
     assert {"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors", "completed.json"} <= names
 
     again = answer("submit", *RECIPE, "training.train_steps=12", cwd=tmp_path)
-    assert again["handle"] == handle
+    assert (again["handle"], again["was_there"], again["state"]) == (handle, True, "Completed")
     assert inside.accepted(run) == [run]
 
 
@@ -101,6 +101,7 @@ def test_a_preempted_run_is_carried_to_its_end_in_one_mlflow_run_with_no_step_tw
     assert losses(inside, following) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_has_ended_is_continued_by_another_recipe_from_its_checkpoint(
     inside: Inside, tmp_path: Path
 ) -> None:
@@ -129,3 +130,19 @@ def test_a_script_of_a_teams_own_runs_with_its_arguments_and_its_failure_is_told
     found = answer("diagnose", handle, cwd=tmp_path)
     assert (found["kind"], found["what"], found["may_pass"]) == ("user_code", "KeyError: 'lr'", False)
     assert "0 ['--note', 'a b']" in launcher("logs", handle, "--rank", "0", cwd=tmp_path).stdout
+
+
+@pytest.mark.slow
+def test_a_run_that_passes_its_budget_is_told_to_save_and_end(inside: Inside, tmp_path: Path) -> None:
+    inside.settings(processes=SETTINGS.processes)
+    dear = ("cluster.price_dollars_per_hour=1000000", "limits.budget_dollars=1", "training.train_steps=100000")
+    submitted = answer("submit", *RECIPE, *dear, "--over-budget", cwd=tmp_path)
+
+    watched = launcher("watch", submitted["handle"], cwd=tmp_path, expected=5)
+
+    assert "was told to save and end" in watched.stderr
+    deadline = time.monotonic() + 60
+    while answer("status", submitted["handle"], cwd=tmp_path)["state"] != "Canceled":
+        assert time.monotonic() < deadline
+    launcher("download", submitted["handle"], "--newest", "--to", str(tmp_path / "got"), cwd=tmp_path)
+    assert list((tmp_path / "got" / "checkpoints").glob("step-*/manifest.json"))

@@ -44,6 +44,7 @@ def _needs() -> None:
         pytest.skip(f"Azurite is not installed: {HOW_TO_GET_IT}")
 
 
+@pytest.mark.timeout(900)
 def test_three_hundred_random_faults_make_no_duplicate_and_lose_no_job() -> None:
     counts = totals([run(100, seed=1000 + worker) for worker in range(WORKERS)])
     assert sum(counts.values()) == 300

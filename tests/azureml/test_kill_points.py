@@ -32,7 +32,7 @@ from pathlib import Path
 from launcher.runs.reconcile import submit_journaled
 from tests.azureml.jobs import Variants
 job = Variants(Path(sys.argv[1])).job(int(sys.argv[2]))
-at, moments = int(sys.argv[3]), 0
+at, number, moments = int(sys.argv[3]), int(sys.argv[4]), 0
 def counted(act, after):
     def moment(*arguments, **named):
         global moments
@@ -47,7 +47,7 @@ def step():
     global moments
     moments += 1
     if moments == at:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
 os.fsync, os.link = counted(os.fsync, True), counted(os.link, True)
 Path.replace = counted(Path.replace, True)
 http.client.HTTPConnection.endheaders = counted(http.client.HTTPConnection.endheaders, True)
@@ -57,25 +57,17 @@ print("moments", moments, flush=True)
 """
 
 
-def child(root: Path, seed: int, at: int) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-W", "ignore", "-c", CHILD, str(root), str(seed), str(at))
+def child(root: Path, seed: int, at: int, number: int = signal.SIGKILL) -> subprocess.CompletedProcess[str]:
+    """A process that submits job ``seed`` and gets the signal ``number`` at moment ``at``."""
+    command = (sys.executable, "-W", "ignore", "-c", CHILD, *map(str, (root, seed, at, int(number))))
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ, timeout=120, check=False)
 
 
-def test_killed_at_any_moment_a_submission_is_settled_by_the_next_command(inside: Inside, tmp_path: Path) -> None:
-    root = tmp_path / "code"
-    root.mkdir()
-    variants = Variants(root)
-    assert child(root, 0, at=0).returncode == 0  # the code and the environment are registered from here on
-    whole = child(root, 1000, at=0)
-    assert whole.returncode == 0, whole.stderr[-2000:]
-    moments = int(whole.stdout.split()[-1])
-    assert moments > 15  # the row, the files of the run, and every request of the way
-
-    # every moment around the row and the PUT, every other one of the long way between them
-    for at in [*range(1, 8), *range(8, moments - 8, 4), *range(moments - 8, moments + 1)]:
-        job = variants.job(at)
-        killed = child(root, at, at)
+def settle(inside: Inside, root: Path, moments: list[int], variants: Variants, base: int) -> None:
+    """Kill a submission at each of ``moments``, and look at what is left and what the next command makes of it."""
+    for at in moments:
+        job = variants.job(base + at)
+        killed = child(root, base + at, at)
         assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
         rows = {row.name: row for row in journal.rows()}
         was_accepted = inside.accepted(job.name) == [job.name]
@@ -87,3 +79,46 @@ def test_killed_at_any_moment_a_submission_is_settled_by_the_next_command(inside
         submit_journaled("azureml", job)
         assert inside.accepted(job.name) == [job.name], f"moment {at}: a duplicate"
         assert journal.find(f"azureml:{job.name}").state == "SUBMITTED"
+
+
+def prepared(tmp_path: Path, base: int) -> tuple[Path, Variants, int]:
+    """A folder of code, jobs of it, and how many moments a submission has once code and environment are registered.
+
+    ``base``: the first seed that is this test's own; other tests submit the same code to the same workspace.
+    """
+    root = tmp_path / "code"
+    root.mkdir()
+    assert child(root, base, at=0).returncode == 0
+    whole = child(root, base + 1000, at=0)
+    assert whole.returncode == 0, whole.stderr[-2000:]
+    moments = int(whole.stdout.split()[-1])
+    assert moments > 15  # the row, and every request of the way
+    return root, Variants(root), moments
+
+
+def test_killed_around_the_row_or_the_put_a_submission_is_settled_by_the_next_command(
+    inside: Inside, tmp_path: Path
+) -> None:
+    root, variants, moments = prepared(tmp_path, 10_000)
+    settle(inside, root, [1, 2, 3, *range(moments - 4, moments + 1)], variants, 10_000)
+
+
+def test_ctrl_c_leaves_a_row_that_says_it_is_open_and_the_command_that_settles_it(
+    inside: Inside, tmp_path: Path
+) -> None:
+    root, variants, moments = prepared(tmp_path, 30_000)
+    for at in (moments - 3, moments - 2):
+        job = variants.job(30_000 + at)
+        interrupted = child(root, 30_000 + at, at, signal.SIGINT)
+        assert "UnknownOutcomeError: interrupted while azureml:" in interrupted.stderr
+        assert journal.find(f"azureml:{job.name}").state == "UNKNOWN"
+        reconcile(f"azureml:{job.name}")
+        accepted = inside.accepted(job.name) == [job.name]
+        assert journal.find(f"azureml:{job.name}").state == ("SUBMITTED" if accepted else "UNKNOWN")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_killed_at_any_moment_a_submission_is_settled_by_the_next_command(inside: Inside, tmp_path: Path) -> None:
+    root, variants, moments = prepared(tmp_path, 20_000)
+    settle(inside, root, list(range(1, moments + 1)), variants, 20_000)

@@ -54,7 +54,7 @@ class Scripted:
 
 
 def submit(service: Scripted, clock: Clock | None = None) -> JobView:
-    return submit_once(service, NAME, OURS, lambda: service.send, (clock or Clock()).patience())
+    return submit_once(service, NAME, OURS, lambda: service.send, (clock or Clock()).patience()).job
 
 
 def refused(code: str) -> BackendError:

@@ -44,7 +44,7 @@ def test_a_cluster_is_made_shown_scaled_and_deleted(inside: Inside) -> None:
     assert (made.size, made.tier, made.min_nodes, made.max_nodes) == (H100, "spot", 0, 4)
     assert (made.idle_seconds, made.identity, made.ssh) == (1800, "SystemAssigned", True)
     assert clusters.scale(ml, "h100-spot", min_nodes=None, max_nodes=16).max_nodes == 16
-    assert [cluster.name for cluster in clusters.clusters(ml)] == ["h100-spot"]
+    assert "h100-spot" in [cluster.name for cluster in clusters.clusters(ml)]
     clusters.delete(ml, "h100-spot")
     with pytest.raises(BackendError, match="no compute target 'h100-spot'"):
         clusters.show(ml, "h100-spot")

@@ -17,14 +17,17 @@ import argparse
 import csv
 from collections import Counter, defaultdict
 from dataclasses import fields
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import least_squares
 
+from launcher.plan.calibrated import MEMORY
 from launcher.plan.calibration import Calibration
 from launcher.plan.confidence import COVERAGE, regime
+from launcher.plan.memory import reported_bytes
 from launcher.plan.published_row import PublishedRow, published_row
 from launcher.plan.rates import TILE
 from launcher.plan.step_time import step
@@ -38,13 +41,14 @@ ROW_ERROR = 0.05
 """Log error of a row that weighs as much as a constant one sigma off its prior."""
 
 
-def rows() -> list[PublishedRow]:
-    """Every row with a step time and a shape."""
+def rows(*, with_memory: bool = False) -> list[PublishedRow]:
+    """Every row with a step time (or a memory) and a shape."""
+    wanted = "mem_gib" if with_memory else "step_s"
     found = []
     for path in sorted(HERE.glob("*.csv")):
         with path.open() as lines:
             for row in csv.DictReader(lines):
-                if row.get("step_s") and row["kind"] != "hybrid":
+                if row.get(wanted) and row["kind"] != "hybrid":
                     found.append(published_row(row))
     return found
 
@@ -105,17 +109,17 @@ def left_out(measured: Sequence[PublishedRow]) -> tuple[list[PublishedRow], np.n
         kept += apart
         print(f"  {'without ' + table:34s}{describe(errors[-1])}", flush=True)
     held = fit(dense, constant_names(experts=False), Calibration())
-    for shape, apart in by(experts, lambda row: row.workload.shape).items():
-        others = [row for row in experts if row.workload.shape != shape]
+    for name, apart in by(experts, model_of).items():
+        others = [row for row in experts if model_of(row) != name]
         errors.append(log_errors(apart, fit(others, constant_names(experts=True), held)))
         kept += apart
-        print(f"  {'without experts ' + name_of(apart):34s}{describe(errors[-1])}", flush=True)
+        print(f"  {'without experts of ' + str(name):34s}{describe(errors[-1])}", flush=True)
     return kept, np.concatenate(errors)
 
 
-def name_of(members: Sequence[PublishedRow]) -> str:
-    """A model, by the numbers of its experts."""
-    shape = members[0].workload.shape
+def model_of(row: PublishedRow) -> str:
+    """A model with experts, by its numbers: layers x width, experts."""
+    shape = row.workload.shape
     return f"{shape.layers} x {shape.hidden}, {shape.experts}"
 
 
@@ -136,13 +140,14 @@ def describe(errors: np.ndarray) -> str:
 
 def report(measured: Sequence[PublishedRow], constants: Calibration) -> None:
     """Errors in sample, by kind and table."""
-    kinds: dict[str, Any] = {
-        "dense": lambda row: not row.workload.shape.is_moe,
-        "experts": lambda row: row.workload.shape.is_moe,
+    dense = [row for row in measured if not row.workload.shape.is_moe]
+    kinds = {
+        "dense": dense,
+        "experts": [row for row in measured if row.workload.shape.is_moe],
+        "context parallel, dense": [row for row in dense if row.workload.layout.context > 1],
     }
-    kinds["context parallel, dense"] = lambda row: row.workload.layout.context > 1 and not row.workload.shape.is_moe
-    for name, holds in kinds.items():
-        print(f"{name:36s}{describe(log_errors([row for row in measured if holds(row)], constants))}")
+    for kind, members in kinds.items():
+        print(f"{kind:36s}{describe(log_errors(members, constants))}")
     for table, members in by(measured, lambda row: (row.table, "experts" if row.workload.shape.is_moe else "")).items():
         print(f"  {' '.join(map(str, table)):34s}{describe(log_errors(members, constants))}")  # type: ignore[call-overload]
 
@@ -155,6 +160,35 @@ def spreads(measured: Sequence[PublishedRow], errors: np.ndarray) -> dict[str, f
     return {name: float(np.quantile(found, COVERAGE)) for name, found in sizes.items()}
 
 
+def fit_memory() -> dict[str, float]:
+    """The three constants of memory, on a grid: least mean log error of the rows that print memory."""
+    modern = {"fragmentation": [x / 100 for x in range(11)]}
+    old = {"old_fragmentation": [x / 100 for x in range(13)], "megatron_deepspeed_gib": [x / 2 for x in range(17)]}
+    sized = [row for row in rows(with_memory=True) if row.memory_gib]
+    for grid, is_old in ((modern, False), (old, True)):
+        members = [row for row in sized if (row.workload.stack.release < 2023) is is_old]
+        MEMORY.update(min(combinations(grid), key=lambda values: memory_error(members, dict(values))))
+    print("memory", MEMORY, describe(memory_errors(sized)))
+    return MEMORY
+
+
+def combinations(grid: dict[str, list[float]]) -> list[dict[str, float]]:
+    """Every choice of one value a name."""
+    names = tuple(grid)
+    return [dict(zip(names, values, strict=True)) for values in product(*grid.values())]
+
+
+def memory_error(members: Sequence[PublishedRow], values: dict[str, float]) -> float:
+    """Mean |ln(predicted / measured)| with ``values`` set."""
+    MEMORY.update(values)
+    return float(np.abs(memory_errors(members)).mean())
+
+
+def memory_errors(members: Sequence[PublishedRow]) -> np.ndarray:
+    """ln(predicted / measured) of each row's memory."""
+    return np.array([np.log(reported_bytes(row.workload) / 2**30 / (row.memory_gib or 1)) for row in members])
+
+
 def write(constants: Calibration, widths: dict[str, float]) -> None:
     """``launcher/plan/calibrated.py``."""
     lines = ['"""Written by ``tests/published/fit.py --write``; do not edit."""', "", "VALUES = {"]
@@ -162,6 +196,8 @@ def write(constants: Calibration, widths: dict[str, float]) -> None:
     lines += ["}", "", "SPREADS = {"]
     lines += [f'    "{name}": {width:.4f},' for name, width in sorted(widths.items())]
     lines += ["}", '"""Logarithmic half width that covers 80 % of left-out rows, by regime (``confidence.py``)."""', ""]
+    lines += ["MEMORY = {", *(f'    "{name}": {value:g},' for name, value in fit_memory().items()), "}"]
+    lines += ['"""Shares of memory lost to gaps, and NCCL buffers before 2023 (``memory.py``, ``states.py``)."""', ""]
     CALIBRATED.write_text("\n".join(lines))
 
 
@@ -199,6 +235,7 @@ def main() -> None:
         fit_rates()
         return
     measured = rows()
+    fit_memory()
     constants = fit_all(measured)
     for field in fields(constants):
         prior, sigma = field.metadata["prior"], field.metadata["sigma"]

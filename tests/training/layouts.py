@@ -71,12 +71,12 @@ MODELS: dict[str, dict[str, Any]] = {
 """Tiny models of every type; small enough that twenty steps take a second, different enough to take every path."""
 
 
-def laid_out(layout: Layout, engine: str, *, model: str = "gpt2", **changes: Any) -> Recipe:
+def laid_out(layout: Layout, engine: str, *, kind: str = "gpt2", **changes: Any) -> Recipe:
     """A tiny recipe of four layers in ``layout``; clipping is on, so that a wrong norm would show."""
     ranks, parallelism = layout
     changes["training"] = {"gradient_clipping": 0.3, **changes.get("training", {})}
     return tiny_recipe(
-        model={"num_hidden_layers": 4, **MODELS[model]},
+        model={"num_hidden_layers": 4, **MODELS[kind], **changes.pop("model", {})},
         parallelism={"engine": engine, **parallelism},
         cluster={"processes_per_instance": ranks},
         **changes,

@@ -13,32 +13,30 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore
 
 from launcher.tracking.tracker import open_tracker
 from launcher.training.assignment import read_assignment
 from launcher.training.loop import train
-from launcher.training.ranks import leave, read_ranks
+from launcher.training.ranks import join, leave, read_ranks
 
 
 def run(job: Path, output: Path) -> None:
-    assignment = read_assignment(job, world_size=int(os.environ["WORLD_SIZE"]))
-    ranks = read_ranks(os.environ, local_world_size=int(os.environ["WORLD_SIZE"]), uses_gpu=False)
+    assignment = read_assignment(job, world_size=dist.get_world_size())
+    ranks = read_ranks(os.environ, local_world_size=dist.get_world_size(), uses_gpu=False)
     output.mkdir(parents=True, exist_ok=True)
     tracker = open_tracker(assignment.document, output=output, rank=ranks.rank, plan=assignment.plan)
-    store = FileStore(str(job.with_suffix(".store")), ranks.world_size)  # a port a job could be taken meanwhile
-    dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.world_size)
     outcome = train(assignment, ranks, tracker, output=output)
-    leave()
     tracker.finish("FINISHED")
     if ranks.leads:
         (output / "completed.json").write_text(json.dumps(asdict(outcome)))
 
 
 def main() -> int:
+    join(read_ranks(os.environ, local_world_size=int(os.environ["WORLD_SIZE"]), uses_gpu=False))
     for job, output in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
         print(f"job {job}", flush=True)
         run(Path(job), Path(output))
+    leave()
     return 0
 
 

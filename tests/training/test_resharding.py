@@ -33,7 +33,7 @@ FIRST, ALL = 4, 8
 def recipe(name: str, *, steps: int, model: str = "gpt2") -> Recipe:
     engine, layout = EIGHT[name]
     training = {"train_steps": steps, "schedule": {"name": "constant"}, "evaluation_batches": 0}
-    return laid_out(layout, engine, model=model, training=training)
+    return laid_out(layout, engine, kind=model, training=training)
 
 
 def test_a_run_changes_its_layout_twice(tmp_path: Path) -> None:
@@ -66,9 +66,9 @@ def test_each_of_eight_layouts_into_each_of_the_others(tmp_path: Path, model: st
 
 def test_mixtral_experts_are_taken_apart_and_put_together_again(tmp_path: Path) -> None:
     training = {"train_steps": 2, "schedule": {"name": "constant"}, "evaluation_batches": 0}
-    shared = laid_out(EXPERTS["expert-tensor"], "fsdp", model="mixtral", training=training)
+    shared = laid_out(EXPERTS["expert-tensor"], "fsdp", kind="mixtral", training=training)
     longer = {**training, "train_steps": 4}
-    alone = laid_out(ALONE, "ddp", model="mixtral", training=longer)
+    alone = laid_out(ALONE, "ddp", kind="mixtral", training=longer)
     runs = train_many({"shared": shared, "unbroken": alone}, tmp_path)
     folder = runs["shared"].output / "checkpoints"
     resumed = train_many({"alone": alone}, tmp_path, resume_from={"alone": folder})["alone"]

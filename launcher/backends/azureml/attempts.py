@@ -16,6 +16,7 @@ from launcher.errors import BackendError
 
 if TYPE_CHECKING:
     from launcher.backends.azureml.client import Client, JobView
+    from launcher.backends.azureml.submission import Outcome
 
 PARENT_TAG = "launcher.parent"
 _SERVICES_OWN = frozenset({"status", "parentJobName", "isArchived"})
@@ -34,7 +35,7 @@ def next_name(name: str) -> str:
     return f"{match[1]}-{int(match[2]) + 1}"
 
 
-def send_next(client: Client, earlier: JobView) -> JobView:
+def send_next(client: Client, earlier: JobView) -> Outcome:
     """Submit the attempt after ``earlier``, once: same code, environment, data and folder; a link to its parent.
 
     Raises:

@@ -15,7 +15,7 @@ from launcher.backends.azureml.options import options_of
 from launcher.backends.azureml.patience import Patience
 from launcher.backends.azureml.prepared import prepare
 from launcher.backends.azureml.states import exit_code, reason, state_of
-from launcher.backends.azureml.submission import submit_once
+from launcher.backends.azureml.submission import FINGERPRINT, submit_once
 from launcher.backends.backend import TERMINAL, RunStatus, Submission
 from launcher.errors import BackendError, NoSuchRunError, RunFailedError, UsageError
 
@@ -68,7 +68,8 @@ class AzureMLBackend:
         from launcher.backends.azureml.assets import make_ready
 
         ready = partial(make_ready, client, prepared)
-        return _submission(submit_once(client, job.name, prepared.fingerprint, ready, self._patience))
+        outcome = submit_once(client, job.name, prepared.fingerprint, ready, self._patience)
+        return _submission(outcome.job, was_there=outcome.was_there)
 
     def resubmit(self, handle: str) -> Submission:
         """Send the next attempt of a run that has ended; it continues from the newest checkpoint.
@@ -87,7 +88,8 @@ class AzureMLBackend:
                 suggestion=f"launcher cancel {handle}",
                 code="azureml.running",
             )
-        return _submission(send_next(client, earlier))
+        outcome = send_next(client, earlier)
+        return _submission(outcome.job, was_there=outcome.was_there)
 
     def find(self, handle: str) -> Submission | None:
         """The submission of a handle, if the service has it: what ``reconcile`` asks."""
@@ -155,6 +157,11 @@ class AzureMLBackend:
             raise BackendError(f"{handle} has no output {name}", allowed=", ".join(outputs), code="azureml.output")
         return open_folder(client, outputs[name]["uri"])
 
+    def runs(self) -> Iterator[RunStatus]:
+        """Everybody's runs that launcher has sent to the workspace, newest first."""
+        ours = (job for job in self.client().jobs() if FINGERPRINT in job.properties)
+        return (RunStatus(handle=f"azureml:{job.name}", state=state_of(job.state)) for job in ours)
+
     def client(self) -> Client:
         """The workspace this machine uses, when no run says which."""
         return self._client(resolve_address())
@@ -196,14 +203,18 @@ class AzureMLBackend:
                 suggestion=f"launcher cancel {handle}",
                 code="resume.running",
             )
-        if not any(blob.path.startswith("checkpoints/step-") for blob in self.output(handle).files()):
+        root = str(job.document["outputs"][RUN_OUTPUT]["uri"])
+        paths = [blob.path for blob in self.output(handle).files()]
+        if any(path.startswith("step-") for path in paths):  # checkpoint.directory names the folder itself
+            return root
+        if not any(path.startswith("checkpoints/step-") for path in paths):
             raise RunFailedError(
                 f"{handle} left no checkpoint",
                 keys=("checkpoint.interval_steps",),
                 suggestion="checkpoint.interval_steps=100 saves as the run goes",
                 code="resume.no_checkpoint",
             )
-        return f"{job.document['outputs'][RUN_OUTPUT]['uri']}/checkpoints"
+        return f"{root}/checkpoints"
 
     def job_document(self, handle: str) -> dict[str, Any]:
         """The run's job.json, as it was sent.
@@ -240,9 +251,13 @@ def _latest(client: Client, run: str) -> dict[str, Latest]:
     }
 
 
-def _submission(job: JobView) -> Submission:
+def _submission(job: JobView, *, was_there: bool = True) -> Submission:
     return Submission(
-        handle=f"azureml:{job.name}", url=job.studio_url, submitted_at=datetime.now(UTC).isoformat(timespec="seconds")
+        handle=f"azureml:{job.name}",
+        url=job.studio_url,
+        submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        was_there=was_there,
+        state=state_of(job.state),
     )
 
 

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from launcher.backends.azureml import environments
-from launcher.backends.azureml.mounts import RUN_OUTPUT
+from launcher.backends.azureml.mount_checks import is_versioned, mount_faults
 from launcher.backends.azureml.options import options_of
 from launcher.backends.azureml.sizes import size_of
 from launcher.errors import Fault, PlanError
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
     from launcher.job.spec import JobSpec
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}")
-_INPUT_NAME = re.compile(r"[A-Za-z_]\w*")
 _SHM_SIZE = re.compile(r"[1-9]\d*[bkmg]")
-_ASSET = re.compile(r"azureml:[^/:@]+(?::[^/:@]+|@[^/:@]+)(?:/.*)?")
-_BLOB = re.compile(r"https://(?P<account>[^./]+)\.blob\.[^/]+/(?P<container>[^/]+)/?(?P<path>.*)")
-_REFERENCE = re.compile(r"\$\{\{\s*(inputs|outputs)\.(\w+)")
 _MOST_TAGS, _LONGEST_TAG_NAME, _LONGEST_TAG_VALUE = 50, 100, 1000  # azure-ai-docs resource-limits-capacity.md
 _LIFETIME_DAYS = {"dedicated": 21, "spot": 7}  # azure-ai-docs how-to-manage-quotas.md, read 2026-11-30
 _SET_BY_AZURE = ("MASTER_ADDR", "MASTER_PORT")
@@ -40,9 +36,7 @@ def check(job: JobSpec) -> None:
         _software,
         _compute,
         _variables,
-        _mounts,
-        _references,
-        _checkpoints,
+        mount_faults,
         _shm,
         _tags,
         _time,
@@ -92,7 +86,7 @@ def _size(job: JobSpec) -> Iterator[Fault]:
 
 def _software(job: JobSpec) -> Iterator[Fault]:
     if job.environment_asset:
-        if not _ASSET.fullmatch(job.environment_asset) and not job.environment_asset.startswith("azureml://"):
+        if not is_versioned(job.environment_asset) and not job.environment_asset.startswith("azureml://"):
             yield Fault(
                 what=f"{job.environment_asset!r} does not name a version of an environment",
                 keys=("environment.asset",),
@@ -164,65 +158,6 @@ def _variables(job: JobSpec) -> Iterator[Fault]:
                 suggestion=f"remove {key}",
                 code="azureml.infiniband_disabled",
             )
-
-
-def _mounts(job: JobSpec) -> Iterator[Fault]:
-    for name, mount in (*job.inputs.items(), *job.outputs.items()):
-        if not _INPUT_NAME.fullmatch(name) or name == "default":
-            yield Fault(
-                what=f"{name!r} cannot name an input or output",
-                keys=("data.inputs",),
-                allowed="letters, digits and _, not beginning with a digit; 'default' is taken",
-                code="azureml.input_name",
-            )
-        blob = _BLOB.fullmatch(mount.path)
-        if blob and mount.kind == "uri_folder":
-            path = blob["path"]
-            yield Fault(
-                what=f"input {name}: a folder at an https:// blob address cannot be mounted: {mount.path}",
-                keys=("data.train", "data.inputs"),
-                suggestion=f"azureml://datastores/NAME/paths/{path}, or "
-                f"wasbs://{blob['container']}@{blob['account']}.blob.core.windows.net/{path}",
-                code="azureml.blob_folder",
-            )
-        elif mount.path.startswith("azureml:") and "://" not in mount.path and not _is_versioned(mount.path):
-            yield Fault(
-                what=f"input {name}: {mount.path} has no version",
-                keys=("data.train", "data.inputs"),
-                allowed="azureml:NAME:VERSION or azureml:NAME@latest",
-                suggestion=f"{mount.path}@latest",
-                code="azureml.asset_version",
-            )
-
-
-def _is_versioned(path: str) -> bool:
-    return path.startswith("azureml:/") or _ASSET.fullmatch(path) is not None
-
-
-def _references(job: JobSpec) -> Iterator[Fault]:
-    declared = {"inputs": {*job.inputs, "job"}, "outputs": {*job.outputs, RUN_OUTPUT}}
-    for section, name in _REFERENCE.findall(" ".join(job.command)):
-        if name not in declared[section]:
-            yield Fault(
-                what=f"the command reads ${{{{{section}.{name}}}}}, which the job does not have",
-                keys=("entry.arguments", "data.inputs"),
-                allowed=", ".join(sorted(declared[section])),
-                suggestion=f"data.inputs.{name}=azureml:NAME:VERSION" if section == "inputs" else None,
-                code="azureml.undeclared",
-            )
-
-
-def _checkpoints(job: JobSpec) -> Iterator[Fault]:
-    directory = options_of(job).checkpoint_directory
-    if directory and not directory.startswith("azureml://"):
-        yield Fault(
-            what=f"checkpoints in {directory} would be lost: it is the disk of a VM that goes away"
-            + (", and a spot VM may go at any time" if job.tier == "spot" else ""),
-            keys=("checkpoint.directory",),
-            allowed="unset (the run's own mounted output, the same for every attempt), or azureml://datastores/...",
-            suggestion="checkpoint.directory=null",
-            code="azureml.checkpoint_directory",
-        )
 
 
 def _shm(job: JobSpec) -> Iterator[Fault]:

@@ -17,12 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.backends.azureml.credentials import credential
 from launcher.backends.azureml.failure import translated
-from launcher.backends.azureml.mounts import RUNS_FOLDER as LAUNCHER_FOLDER
-from launcher.backends.azureml.options import DEFAULT_DATASTORE
 from launcher.backends.azureml.patience import Patience
 from launcher.backends.azureml.rest import Rest
-from launcher.backends.azureml.storage import open_folder
-from launcher.backends.azureml.uploads import upload
 from launcher.backends.azureml.yaml_text import to_yaml
 from launcher.errors import BackendError, MissingExtraError
 
@@ -30,17 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from launcher.backends.azureml.address import Address
-    from launcher.backends.azureml.environments import Definition
     from launcher.backends.azureml.yaml_text import Value
-    from launcher.job.stage import Staged
 
 MANAGEMENT = "https://management.azure.com"
 API = "2023-04-01"
 """Version of the resource manager's interface for Microsoft.MachineLearningServices."""
 JOBS_API = "2025-01-01-preview"
 """The version the SDK PUTs jobs with (azure-ai-ml 1.35.2): an older one would not give back all of a job."""
-CODE_FOLDER = "src"
-"""Where the SDK puts code in its container; the studio looks for it there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +58,10 @@ class Client:
         self.rest = Rest(credential, self.patience)
         _silence("azure", "urllib3", "msal")  # they log at length what they then raise
         self._base = f"{MANAGEMENT}{address.resource_id}"
+
+    def url(self, path: str) -> str:
+        """The address of something in the workspace."""
+        return f"{self._base}/{path}"
 
     # Jobs
 
@@ -131,51 +127,7 @@ class Client:
         url = f"{self._data_plane}/mlflow/v2.0{self.address.resource_id}/api/2.0/mlflow/{verb}"
         return dict(self.rest.get(url, **query).document or {})
 
-    # What a job needs
-
-    def register_code(self, staged: Staged) -> str:
-        """The id of a code asset with this content: uploaded now, or by anybody before. Half an upload is never named.
-
-        Raises:
-            BackendError: storage or the service refuses.
-        """
-        name = f"launcher-{staged.digest[:40]}"
-        url, resource_id = (
-            f"{self._base}/codes/{name}/versions/1",
-            f"{self.address.resource_id}/codes/{name}/versions/1",
-        )
-        if self.rest.get(url, **{"api-version": API}).is_found:
-            return resource_id
-        place = self._upload_place(url)
-        upload(staged.files, place["credential"]["sasUri"], CODE_FOLDER)
-        properties = {"hash_sha256": staged.digest, "hash_version": "launcher-1"}
-        body = {
-            "properties": {
-                "codeUri": f"{place['blobUri']}/{CODE_FOLDER}",
-                "isAnonymous": True,
-                "properties": properties,
-            }
-        }
-        try:
-            self.rest.put(url, body, **{"api-version": API})
-        except BackendError:
-            # Somebody registered the same content a moment before: theirs is as good as ours.
-            if not self.rest.get(url, **{"api-version": API}).is_found:
-                raise
-        return resource_id
-
-    def register_environment(self, definition: Definition) -> str:
-        """The reference of an environment with this content, built once and reused while it is unchanged."""
-        url = f"{self._base}/environments/{definition.asset_name}/versions/{definition.version}"
-        if not self.rest.get(url, **{"api-version": API}).is_found:
-            place = f"{LAUNCHER_FOLDER}/environments/{definition.name}/{definition.version}"
-            context = open_folder(self, f"azureml://datastores/{DEFAULT_DATASTORE}/paths/{place}")
-            for path in sorted(path for path in definition.folder.rglob("*") if path.is_file()):
-                context.write(path.relative_to(definition.folder).as_posix(), path.read_bytes())
-            build = {"contextUri": f"{context.address}/", "dockerfilePath": "Dockerfile"}
-            body = {"properties": {"build": build, "osType": "Linux", "tags": {"launcher": definition.name}}}
-            self.rest.put(url, body, **{"api-version": API})
-        return definition.reference
+    # Assets
 
     def latest_version(self, kind: str, name: str) -> str | None:
         """The newest version of an asset (``environments``, ``data``, ``models``); None without one."""
@@ -228,11 +180,6 @@ class Client:
             _matches(action, role.get("actions", ())) and not _matches(action, role.get("notActions", ()))
             for role in roles
         )
-
-    def register_data(self, name: str, version: str, uri: str) -> None:
-        """Make ``uri``, a folder of a datastore, a version of a data asset; harmless to repeat."""
-        body = {"properties": {"dataType": "uri_folder", "dataUri": uri}}
-        self.rest.put(f"{self._base}/data/{name}/versions/{version}", body, **{"api-version": API})
 
     def datastore(self, name: str) -> dict[str, Any]:
         """A datastore's ``properties``.
@@ -290,11 +237,6 @@ class Client:
     @property
     def _history(self) -> str:
         return f"{self._data_plane}/history/v1.0{self.address.resource_id}"
-
-    def _upload_place(self, code_url: str) -> dict[str, Any]:
-        body = {"pendingUploadType": "TemporaryBlobReference"}
-        answer = self.rest.post(f"{code_url}/startPendingUpload", body, **{"api-version": API})
-        return dict(answer.document["blobReferenceForConsumption"])
 
 
 def _matches(action: str, patterns: Iterable[str]) -> bool:

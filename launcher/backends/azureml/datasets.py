@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from launcher.backends.azureml.assets import register_data
 from launcher.backends.azureml.mounts import RUNS_FOLDER
 from launcher.backends.azureml.options import DEFAULT_DATASTORE
 from launcher.backends.azureml.storage import open_folder
@@ -57,7 +58,7 @@ def upload(client: Client, source: Path, name: str, *, version: str | None, prog
             folder.put(relative, path)
             sent += size
         progress(size)
-    client.register_data(name, version, place)
+    register_data(client, name, version, place)
     total = sum(path.stat().st_size for path in files)
     return Upload(reference=f"azureml:{name}:{version}", files=len(files), bytes=total, sent_bytes=sent)
 

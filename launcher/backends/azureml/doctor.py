@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from launcher import __version__
 from launcher.backends.azureml.address import resolve_address
 from launcher.backends.azureml.credentials import credential, credential_kind
+from launcher.backends.azureml.images import pinned
 from launcher.errors import LauncherError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Level = Literal["ok", "warn", "FAIL", "skip"]
 _PACKAGES = {"azure-ai-ml": (1, 35), "azure-core": (1, 38), "azure-identity": (1, 25)}
 """Oldest versions: azure-core below 1.38 has CVE-2026-21226; pip takes azure-ai-ml back to 1.26 for marshmallow 4."""
+_BASE_IMAGE = "mcr.microsoft.com/azureml/curated/acpt-pytorch-2.8-cuda12.6:17"
 _MOST_SKEW_SECONDS = 300
 _ACTION = "Microsoft.MachineLearningServices/workspaces/jobs/write"
 
@@ -138,12 +140,12 @@ def _role(client: Client) -> Check:
 
 
 def _registry(client: Client) -> Check:
+    """Where images come from. Nodes pull them, not this machine: a registry it cannot reach is a warning."""
     registry = client.workspace["properties"].get("containerRegistry")
-    if registry is None:
-        what = "none yet: the workspace makes one for the first image it builds"
-        return Check(name="registry", level="ok", what=what)
-    name = str(registry).rpartition("/")[2]
-    return Check(name="registry", level="ok", what=f"{name} holds the images the workspace builds")
+    own = str(registry).rpartition("/")[2] if registry else "made with the first image"
+    answers = pinned(_BASE_IMAGE) != _BASE_IMAGE
+    public = "mcr.microsoft.com answers" if answers else "mcr.microsoft.com does not answer here"
+    return Check(name="registry", level="ok" if answers else "warn", what=f"the workspace's own: {own}; {public}")
 
 
 def _datastore(client: Client) -> Check:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from launcher.errors import BackendError, Fault, LauncherError
+from launcher.recipe.redact import redact_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,4 +157,4 @@ def _first_line(error: object) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:400]
+    return redact_text(" ".join(text.split()))[:400]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from launcher.backends.azureml.client import Client, JobView
 
-_STEP = re.compile(r"checkpoints/(step-(\d+)-[0-9a-f]+)/manifest\.json")
+_STEP = re.compile(r"((?:checkpoints/)?step-(\d+)-[0-9a-f]+)/manifest\.json")
 _CARRIED_TAGS = ("recipe", "recipe_digest", "plan_digest", "git_commit", "environment")
 
 
@@ -52,7 +52,7 @@ def register(client: Client, job: JobView, name: str, *, step: int | None, figur
     try:
         with translated(f"register model {name}"):
             made = client.sdk.models.create_or_update(
-                Model(name=name, path=f"{root}/checkpoints/{folder}", type="custom_model", tags=tags, properties=tags)
+                Model(name=name, path=f"{root}/{folder}", type="custom_model", tags=tags, properties=tags)
             )
     except DoubtError as doubt:
         raise BackendError(str(doubt), suggestion="launcher models list", code="azureml.unavailable") from doubt

@@ -7,6 +7,7 @@ another thing under our name. A time-out is never a failure, and nothing is ever
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from launcher.backends.azureml.failure import DoubtError, ExistsError
@@ -26,6 +27,15 @@ _SILENT = frozenset({"azureml.network", "azureml.unavailable"})
 """Errors that say nothing of the job."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The one job."""
+
+    job: JobView
+    was_there: bool
+    """Whether it was found before anything was sent."""
+
+
 class Service(Protocol):
     """What the protocol needs of a workspace."""
 
@@ -36,7 +46,7 @@ class Service(Protocol):
 
 def submit_once(
     service: Service, name: str, fingerprint: str, ready: Callable[[], Callable[[], JobView]], patience: Patience
-) -> JobView:
+) -> Outcome:
     """The one job called ``name``: sent now, or found there already.
 
     Args:
@@ -51,7 +61,10 @@ def submit_once(
         UnknownOutcomeError: it may have been accepted, and nobody answers.
     """
     found = _adopted(service.find_job(name), name, fingerprint)
-    return found or _Settling(service, name, fingerprint, ready(), patience).outcome()
+    if found is not None:
+        return Outcome(job=found, was_there=True)
+    settled = _Settling(service, name, fingerprint, ready(), patience).outcome()
+    return Outcome(job=settled, was_there=False)
 
 
 def _adopted(found: JobView | None, name: str, fingerprint: str) -> JobView | None:

@@ -19,6 +19,8 @@ MAX_NODES = 100
 """Azure ML's default for MPI jobs and RDMA clusters (how-to-manage-quotas.md, read 2026-11-30)."""
 WORKER_SHM_BYTES = 1 * GIB
 """Shared memory one loader worker may fill with prefetched batches."""
+_SUCCESSORS = {1: "Standard_NC24ads_A100_v4", 2: "Standard_NC48ads_A100_v4", 4: "Standard_NC96ads_A100_v4"}
+"""Of the retired NCv3 sizes, by GPUs."""
 _TYPE, _COUNT, _PER_NODE = "cluster.instance_type", "cluster.instance_count", "cluster.processes_per_instance"
 
 
@@ -60,7 +62,7 @@ def status(case: Case) -> Iterator[Finding]:
             f"{case.size.name} was retired on {case.size.status_since}",
             _TYPE,
             allowed="a current size",
-            edits=((f"{_TYPE}=Standard_NC24ads_A100_v4", f"{_PER_NODE}=null"),),
+            edits=((f"{_TYPE}={_SUCCESSORS[case.size.gpus]}",),),
         )
     elif case.size.status == "preview":
         yield finding("warning", "preview", f"{case.size.name} is in preview since {case.size.status_since}", _TYPE)

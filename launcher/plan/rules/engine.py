@@ -45,7 +45,13 @@ def ddp_replicates(case: Case) -> Iterator[Finding]:
 
 
 _OFFLOADS = ("offload_optimizer", "offload_parameters")
-_UNDONE = {"zero_stage": "0", "shard_group_size": "null", "offload_optimizer": "none", "offload_parameters": "none"}
+_UNDONE = {
+    "zero_stage": "0",
+    "shard_group_size": "null",
+    "virtual_pipeline_parallel_size": "null",
+    "offload_optimizer": "none",
+    "offload_parameters": "none",
+}
 
 
 def deepspeed_tensor(case: Case) -> Iterator[Finding]:
@@ -65,6 +71,30 @@ def deepspeed_tensor(case: Case) -> Iterator[Finding]:
                 ("parallelism.tensor_parallel_size=1",),
             ),
         )
+
+
+def deepspeed_axes(case: Case) -> Iterator[Finding]:
+    """DeepSpeed as our trainer drives it: no expert ranks, no virtual stages, no context ranks inside a pipeline."""
+    layout = case.recipe.parallelism
+    if layout.engine != "deepspeed":
+        return
+    asked = {
+        "expert_parallel_size": layout.expert_parallel_size > 1,
+        "virtual_pipeline_parallel_size": (layout.virtual_pipeline_parallel_size or 1) > 1,
+        "context_parallel_size": layout.context_parallel_size > 1 and layout.pipeline_parallel_size > 1,
+    }
+    for name, holds in asked.items():
+        if holds:
+            undone = _UNDONE.get(name, 1)
+            yield finding(
+                "error",
+                "deepspeed_axes",
+                f"engine deepspeed cannot do {name}={getattr(layout, name)} here",
+                f"parallelism.{name}",
+                "parallelism.engine",
+                allowed="engine fsdp",
+                edits=(("parallelism.engine=fsdp",), (f"parallelism.{name}={undone}",)),
+            )
 
 
 def zero_alone(case: Case) -> Iterator[Finding]:

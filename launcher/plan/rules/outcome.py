@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher.plan.rules.case import finding
-from launcher.units import format_bytes, format_dollars
+from launcher.units import GIB, format_bytes, format_dollars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from launcher.plan.plan import Finding, Plan
     from launcher.plan.rules.case import Case
 
+START_SHARE = 0.75
+"""Of usable memory: what a copy before the first step may take before it is worth a word."""
+HOST_SHARE = 0.85
+NETWORK_SHARE = 0.4
+"""Of the step, waiting for exchanges between nodes."""
+_EXCHANGES = ("data-parallel exchange", "parameter gathering")
 LIFETIME_HOURS = {"dedicated": 21 * 24, "spot": 7 * 24}
 """Azure ML ends a job after 21 days, 7 on low priority (how-to-manage-quotas.md, read 2026-11-30)."""
 
@@ -29,6 +35,65 @@ def memory(case: Case, plan: Plan) -> Iterator[Finding]:
         return
     keys = ("training.micro_batch_size", "parallelism.zero_stage", "training.activation_checkpointing")
     yield finding("error", "memory", f"does not fit: {figures}", *keys, allowed=f"at most {format_bytes(usable)}")
+
+
+def start(case: Case, plan: Plan) -> Iterator[Finding]:
+    """An engine that copies all weights before the first step may fail before it."""
+    usable, needed = plan.memory.usable_bytes, plan.memory.start_bytes
+    if usable is None or needed < START_SHARE * usable:
+        return
+    level = "error" if needed > usable else "warning"
+    yield finding(
+        "error" if level == "error" else "warning",
+        "memory_start",
+        f"tight before the first step: ZeRO-{case.recipe.parallelism.zero_stage} copies all 16-bit weights into one "
+        f"flat buffer beside them, {format_bytes(needed)} of {format_bytes(usable)}",
+        "parallelism.zero_stage",
+        edits=(("parallelism.zero_stage=3",), ("parallelism.engine=fsdp", "parallelism.zero_stage=3")),
+    )
+
+
+def host_memory(case: Case, plan: Plan) -> Iterator[Finding]:
+    """Offloaded state lives in the VM's memory."""
+    needed, ram = plan.memory.host_bytes_per_node, case.size.ram_gib
+    if not needed or ram is None or needed < HOST_SHARE * ram * GIB:
+        return
+    figures = f"{format_bytes(needed)} of {format_bytes(ram * GIB)} host memory a node"
+    level = "error" if needed > ram * GIB else "warning"
+    yield finding(
+        "error" if level == "error" else "warning",
+        "host_memory",
+        f"offloaded state needs {figures}",
+        "parallelism.offload_optimizer",
+        "parallelism.offload_parameters",
+        "cluster.instance_count",
+        edits=(
+            (f"cluster.instance_count={2 * case.recipe.cluster.instance_count}",),
+            ("parallelism.offload_parameters=none",),
+            ("parallelism.offload_optimizer=none", "parallelism.offload_parameters=none"),
+        ),
+    )
+
+
+def network_bound(case: Case, plan: Plan) -> Iterator[Finding]:
+    """A step that mostly waits for the links between nodes."""
+    slow = next((row for row in plan.traffic if row.link in ("InfiniBand", "Ethernet") and "data" in row.name), None)
+    waiting = sum(line.seconds for line in plan.time.lines if line.name in _EXCHANGES)
+    share = waiting / plan.time.step_seconds
+    if slow is None or share < NETWORK_SHARE:
+        return
+    yield finding(
+        "warning",
+        "network_bound",
+        f"network bound: {format_bytes(slow.bytes_per_step)} a GPU and step between nodes over {slow.link} take "
+        f"{share:.0%} of the step",
+        "cluster.instance_type",
+        "parallelism.zero_stage",
+        "parallelism.shard_group_size",
+        edits=((f"parallelism.shard_group_size={plan.topology.processes_per_node}",),)
+        if case.recipe.parallelism.zero_stage == 3 and case.recipe.parallelism.engine == "fsdp"
+        else (),
+    )
 
 
 def lifetime(case: Case, plan: Plan) -> Iterator[Finding]:

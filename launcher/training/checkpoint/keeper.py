@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import secrets
 import shutil
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from launcher.training.checkpoint.manifest import (
     LATEST,
     MANIFEST,
+    WRITER,
     damage,
     folder_name,
     read_manifest,
@@ -23,41 +25,88 @@ from launcher.training.checkpoint.manifest import (
 from launcher.training.checkpoint.restore import fill, open_shelf
 from launcher.training.checkpoint.shard import write_shard
 from launcher.training.checkpoint.storage import write_text
-from launcher.training.errors import CheckpointError
+from launcher.training.errors import CheckpointError, SupersededError
 
 if TYPE_CHECKING:
     from launcher.training.checkpoint.manifest import Manifest
     from launcher.training.checkpoint.storage import Written
     from launcher.training.engines.engine import Engine
+    from launcher.training.pieces import Piece
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Pending:
+    """A checkpoint on its way to the disk."""
+
+    folder: Path
+    manifest: Manifest
+    written: Future[tuple[Written | None, str | None]]
+    """This rank's file, or why there is none."""
+
+
 class Keeper:
-    """The checkpoints of one run, in one directory that all ranks see."""
+    """The checkpoints of one run, in one directory that all ranks see.
+
+    Saving copies the state aside, writes it from a thread while training goes on, and commits at a later step edge.
+    """
 
     def __init__(self, directory: Path, *, keep: int) -> None:
         """``keep``: how many of the newest stay."""
         self.directory, self.keep = directory, keep
-        self.token = _agree(secrets.token_hex(3))
+        self.token: str = _agree(secrets.token_hex(3))
         self.leads = dist.get_rank() == 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: _Pending | None = None
 
-    def save(self, engine: Engine, manifest: Manifest) -> Path:
-        """Write a checkpoint; it exists once every rank's file is whole and the manifest names them all.
+    def claim(self) -> None:
+        """Say that this attempt writes here from now on: an older one that still runs will not commit any more."""
+        if self.leads:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            write_text(self.directory / WRITER, self.token + "\n")
+
+    def begin(self, engine: Engine, manifest: Manifest) -> None:
+        """Copy the state aside and start writing it; training may go on at once."""
+        assert self._pending is None
+        folder = self.directory / folder_name(manifest.step, self.token)
+        pieces = [_copied(piece) for piece in engine.pieces() if piece.is_written]
+        future = self._thread.submit(_write, folder, pieces, dist.get_rank())
+        self._pending = _Pending(folder=folder, manifest=manifest, written=future)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether this rank's part of a begun checkpoint is on the disk."""
+        return self._pending is not None and self._pending.written.done()
+
+    def finish(self) -> Path | None:
+        """Commit what was begun, once every rank's file is whole; None when nothing was.
 
         Raises:
             CheckpointError: a rank could not write; earlier checkpoints are untouched.
+            SupersededError: another attempt has claimed the directory.
         """
-        folder = self.directory / folder_name(manifest.step, self.token)
-        faults = [fault for fault in _gather(self._prepare(folder)) if fault]
-        written, fault = (None, None) if faults else self._write(engine, folder)
-        results = _gather((written, fault))
-        faults += [fault for _, fault in results if fault]
-        if not faults and self.leads:
-            faults += self._commit(folder, replace(manifest, files=tuple(file for file, _ in results if file)))
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return None
+        results = _gather(pending.written.result())
+        faults = [fault for _, fault in results if fault]
+        is_ours = _agree(self._is_ours())
+        if not faults and self.leads and is_ours:
+            files = tuple(file for file, _ in results if file)
+            faults = self._commit(pending.folder, replace(pending.manifest, files=files))
         faults = _agree(faults)
+        if not is_ours:
+            raise SupersededError(f"another attempt of this run writes to {self.directory} now; this one ends")
         if faults:
-            raise CheckpointError(f"step {manifest.step} could not be saved: {'; '.join(faults)}")
+            raise CheckpointError(f"step {pending.manifest.step} could not be saved: {'; '.join(faults)}")
+        return pending.folder
+
+    def save(self, engine: Engine, manifest: Manifest) -> Path:
+        """Write a checkpoint and wait until it is there; see ``finish``."""
+        self.begin(engine, manifest)
+        folder = self.finish()
+        assert folder is not None
         return folder
 
     def load(self, engine: Engine, *, elsewhere: Path | None = None) -> tuple[Path, Manifest] | None:
@@ -74,23 +123,11 @@ class Keeper:
                     return folder, found
         return None
 
-    def _prepare(self, folder: Path) -> str | None:
-        if not self.leads:
-            return None
+    def _is_ours(self) -> bool:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            return str(error)
-        return None
-
-    def _write(self, engine: Engine, folder: Path) -> tuple[Written | None, str | None]:
-        pieces = [piece for piece in engine.pieces() if piece.is_written]
-        if not pieces:
-            return None, None
-        try:
-            return write_shard(folder / f"rank-{dist.get_rank():05d}.safetensors", pieces), None
-        except OSError as error:
-            return None, f"rank {dist.get_rank()}: {error}"
+            return (self.directory / WRITER).read_text().strip() == self.token
+        except OSError:
+            return True  # no word of anybody else; the commit will say what is wrong with the disk
 
     def _commit(self, folder: Path, manifest: Manifest) -> list[str]:
         """Make the folder a checkpoint by one rename, then forget the oldest."""
@@ -124,6 +161,22 @@ class Keeper:
         if faults and self.leads:
             log.warning("checkpoint %s is passed over: %s", folder.name, faults[0])
         return None if faults else manifest
+
+
+def _copied(piece: Piece) -> Piece:
+    """The piece as it is now, in memory that training does not touch."""
+    return replace(piece, tensor=piece.tensor.detach().to("cpu", copy=True))
+
+
+def _write(folder: Path, pieces: list[Piece], rank: int) -> tuple[Written | None, str | None]:
+    """This rank's file, or why there is none."""
+    if not pieces:
+        return None, None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return write_shard(folder / f"rank-{rank:05d}.safetensors", pieces), None
+    except OSError as error:
+        return None, f"rank {rank}: {error}"
 
 
 def _gather(value: Any) -> list[Any]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 LATEST = "latest"
+WRITER = "writer"
 FORMAT = "launcher-checkpoint"
 FORMAT_VERSION = 1
 _FOLDER = re.compile(r"step-(\d{8,})-[0-9a-f]{6}")
@@ -47,6 +48,8 @@ class Manifest:
     """Which attempt of the job wrote it."""
     random: str
     """How random numbers go on."""
+    data_digest: str
+    """Content and order of the corpora."""
     losses: dict[str, float | None]
     """First and last training loss so far."""
     scalars: dict[str, float]

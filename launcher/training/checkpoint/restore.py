@@ -70,7 +70,7 @@ def _copy(entry: Entry, band: torch.Tensor, start: int) -> int:
     for source, target, length in _runs(entry.region):
         first, last = max(target, start), min(target + length, stop)
         if first < last:
-            band[first - start : last - start] = entry.read(source + first - target, source + last - target)
+            band[first - start : last - start] = entry.stored.read(source + first - target, source + last - target)
             filled += last - first
     return filled
 

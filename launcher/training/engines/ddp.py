@@ -9,7 +9,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from launcher.training.batches import MicroBatch
-from launcher.training.decoder import build_on_meta, rebuild
+from launcher.training.decoder import build_on_meta, rebuild, speed_up
 from launcher.training.engines.local_optimizer import Holding, LocalOptimizer
 from launcher.training.initial import draw
 from launcher.training.ranks import LOW_PRECISION
@@ -36,6 +36,7 @@ class DdpEngine:
         self.decoder = build_on_meta(recipe)
         self.decoder.to_empty(device=ranks.device)
         rebuild(self.decoder, ranks.device)
+        speed_up(self.decoder, ranks.device)
         self.optimizer = LocalOptimizer(self._holdings(), recipe.training)
         draw(self.pieces(), recipe)
         self.module = self._replicate() if ranks.world_size > 1 else self.decoder

@@ -12,7 +12,7 @@ import torch
 
 from launcher.errors import Fault
 from launcher.plan.deepspeed_config import deepspeed_config
-from launcher.training.decoder import build_in_place, build_on_meta, rebuild
+from launcher.training.decoder import build_in_place, build_on_meta, rebuild, speed_up
 from launcher.training.engines.deepspeed_ranks import Mpu, global_norm, mark, written_once
 from launcher.training.engines.deepspeed_state import open_state
 from launcher.training.errors import TrainingError
@@ -121,6 +121,7 @@ class DeepSpeedEngine:
         # stages over data ranks alone; context ranks have parts of one loss.
         is_averaged = bool(config["zero_optimization"].get("reduce_scatter")) and recipe.parallelism.zero_stage == 3
         self.scale = groups.context.size if is_averaged else 1
+        speed_up(decoder, ranks.device)
         self.state = open_state(self.engine.optimizer, decoder, regions)
         draw(self.pieces(), recipe)
         self.restored(0, {})

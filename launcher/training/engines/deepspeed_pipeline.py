@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from launcher.training.decoder import build_on_meta, rebuild
+from launcher.training.decoder import build_on_meta, rebuild, speed_up
 from launcher.training.engines.deepspeed_ranks import global_norm, mark, written_once
 from launcher.training.engines.deepspeed_state import open_state
 from launcher.training.initial import draw
@@ -47,6 +47,7 @@ class DeepSpeedPipelineEngine:
     def __init__(self, deepspeed: Any, recipe: Recipe, config: dict[str, Any], ranks: Ranks, groups: Groups) -> None:
         self.recipe, self.config, self.ranks, self.groups = recipe, config, ranks, groups
         self.decoder = _make_stage(recipe, ranks, groups)
+        speed_up(self.decoder, ranks.device)
         self.layer = _Layer(Stage(self.decoder))
         module = _pipeline_module(self.layer, groups)
         mark(self.decoder, groups)

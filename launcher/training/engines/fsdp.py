@@ -9,7 +9,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from launcher.training.decoder import build_on_meta, rebuild
+from launcher.training.decoder import build_on_meta, rebuild, speed_up
 from launcher.training.engines.local_optimizer import Holding, LocalOptimizer
 from launcher.training.initial import draw
 from launcher.training.parallel.apply import HEAD_NORMS, divide
@@ -59,6 +59,7 @@ class FsdpEngine:
         self.portions = plan.batch.gradient_accumulation_steps
         self.stages = [Stage(decoder) for decoder in self._decoders()]
         for stage in self.stages:
+            speed_up(stage.decoder, ranks.device)
             self._shard(stage)
             stage.to_empty(device=ranks.device)
             rebuild(stage.decoder, ranks.device)

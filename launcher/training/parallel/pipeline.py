@@ -184,21 +184,21 @@ def rows(batches: Sequence[MicroBatch]) -> dict[str, torch.Tensor]:
     fields["targets"] = torch.cat([batch.targets.expand(count) for batch in batches])
     if batches[0].documents is not None:
         fields["documents"] = torch.cat([batch.documents for batch in batches if batch.documents is not None])
-    if batches[0].held is not None:
-        fields["held"] = batches[0].held.expand(len(batches) * count, -1)
+    if batches[0].queries is not None:
+        fields["queries"] = batches[0].queries.expand(len(batches) * count, -1)
     return fields
 
 
 def _batch(fields: dict[str, torch.Tensor]) -> MicroBatch:
     """One micro batch out of its rows."""
-    held = fields.get("held")
+    queries = fields.get("queries")
     return MicroBatch(
         inputs=fields["inputs"],
         labels=fields["labels"],
         positions=fields["positions"],
         targets=fields["targets"][0],
         documents=fields.get("documents"),
-        held=None if held is None else held[0],
+        queries=None if queries is None else queries[0],
     )
 
 

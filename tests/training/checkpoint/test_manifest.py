@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MANIFEST_OF_TEN = Manifest(
     step=10, tokens=2560, data_position=80, layout={"engine": "ddp"}, recipe={"name": "tiny"}, recipe_digest="ab" * 32,
-    attempt=1, random="none", losses={"first": 5.5, "last": 4.0}, scalars={}, files=(),
+    attempt=1, random="none", data_digest="cd" * 32, losses={"first": 5.5, "last": 4.0}, scalars={}, files=(),
 )  # fmt: skip
 
 

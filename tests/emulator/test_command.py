@@ -1,0 +1,61 @@
+"""``launcher emulator -- COMMAND``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.emulator.azurite import HOW_TO_GET_IT, find_azurite
+
+ROOT = Path(__file__).parents[2]
+
+
+def emulator(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+    command = (sys.executable, "-m", "launcher", "emulator", *words)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def _azurite() -> None:
+    pytest.importorskip("cryptography", reason="the emulator extra is not installed")
+    if find_azurite() is None:
+        pytest.skip(f"Azurite is not installed: {HOW_TO_GET_IT}")
+
+
+@pytest.mark.usefixtures("_azurite")
+def test_the_exit_code_is_the_commands_and_so_is_the_output() -> None:
+    done = emulator("--", sys.executable, "-c", "print('inside'); raise SystemExit(7)")
+    assert (done.returncode, done.stdout) == (7, "inside\n")
+
+
+@pytest.mark.usefixtures("_azurite")
+def test_nobodys_own_credentials_go_in() -> None:
+    show = "import json, os; print(json.dumps(dict(os.environ)))"
+    secrets = {"AZURE_CLIENT_SECRET": "mine", "ARM_ACCESS_KEY": "mine", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "mine"}
+    inside = json.loads(emulator("--", sys.executable, "-c", show, **secrets).stdout)
+    assert "mine" not in inside.values()
+    assert inside["HTTPS_PROXY"] == inside["LAUNCHER_EMULATOR"]
+    assert inside["AZUREML_ARM_WORKSPACE_NAME"] == "emulated-workspace"
+
+
+@pytest.mark.usefixtures("_azurite")
+def test_a_command_that_is_not_there_is_127_as_in_a_shell() -> None:
+    assert emulator("--", "no-such-command").returncode == 127
+
+
+def test_without_azurite_it_says_how_to_get_it(tmp_path: Path) -> None:
+    done = emulator("--", "true", LAUNCHER_AZURITE=str(tmp_path / "nowhere"))
+    assert done.returncode == 4
+    assert "npm install azurite" in done.stderr
+
+
+def test_without_a_command_it_asks_for_one() -> None:
+    done = emulator()
+    assert done.returncode == 2
+    assert "which command?" in done.stderr
