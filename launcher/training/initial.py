@@ -33,10 +33,10 @@ def draw(pieces: Iterable[Piece], recipe: Recipe) -> None:
 
 @torch.no_grad()
 def _fill(piece: Piece, recipe: Recipe) -> None:
-    shape, device = piece.region.shape, piece.tensor.device
-    rows, inside = piece.region.band()
-    values = initial_rows(piece.name, shape, model=recipe.model, seed=recipe.training.seed, rows=rows, device=device)
-    piece.tensor.copy_(inside(values))
+    model, seed, shape = recipe.model, recipe.training.seed, piece.region.shape
+    for band in piece.region.bands():
+        drawn = initial_rows(piece.name, shape, model=model, seed=seed, rows=band.rows, device=piece.tensor.device)
+        band.copy(drawn, piece.tensor)
 
 
 def initial_rows(

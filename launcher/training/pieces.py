@@ -11,12 +11,34 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     import torch
 
 Kind = Literal["parameter", "exp_avg", "exp_avg_sq"]
 """``parameter`` is the fp32 master copy, from which every lower-precision copy is cast."""
+
+
+BAND_ELEMENTS = 1 << 24
+"""Elements of a whole tensor that are in memory at once while a part of it is filled: 64 MiB of fp32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Band:
+    """Consecutive whole rows of a tensor, and what of them belongs to a region."""
+
+    rows: tuple[int, int]
+    """First row and the one after the last."""
+    columns: tuple[slice, ...]
+    """Of the other axes."""
+    inside: slice
+    """Of the elements so cut out, in row-major order."""
+    target: slice
+    """Where they go among the region's elements."""
+
+    def copy(self, values: torch.Tensor, piece: torch.Tensor) -> None:
+        """Put what belongs to the region out of ``values`` (the whole rows) into its ``piece``."""
+        piece.view(-1)[self.target] = values[(slice(None), *self.columns)].reshape(-1)[self.inside]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +63,21 @@ class Region:
         """The run of this block's elements from ``first`` up to ``last``."""
         return replace(self, run=(first, last))
 
-    def band(self) -> tuple[tuple[int, int], Callable[[torch.Tensor], torch.Tensor]]:
-        """The whole rows that contain this region (first, one after the last), and how to cut it out of them."""
-        inside = tuple(slice(first, first + length) for first, length in zip(self.offset, self.size, strict=True))[1:]
-        if self.run is None:
-            return (self.offset[0], self.offset[0] + self.size[0]), lambda values: values[(slice(None), *inside)]
+    def bands(self) -> Iterator[Band]:
+        """The region in portions of whole rows of the tensor, none much larger than ``BAND_ELEMENTS``."""
+        height = max(1, BAND_ELEMENTS // math.prod(self.shape[1:]))
         width = math.prod(self.size[1:])
-        first, last = self.run[0] // width, -(-self.run[1] // width)
-        begin, end = self.run[0] - first * width, self.run[1] - first * width
-        rows = self.offset[0] + first, self.offset[0] + last
-        return rows, lambda values: values[(slice(None), *inside)].reshape(-1)[begin:end]
+        first, last = self.run or (0, math.prod(self.size))
+        columns = tuple(slice(begin, begin + extent) for begin, extent in zip(self.offset, self.size, strict=True))[1:]
+        for top in range(first // width, -(-last // width), height):
+            bottom = min(top + height, -(-last // width))
+            begin, end = max(first, top * width), min(last, bottom * width)
+            yield Band(
+                rows=(self.offset[0] + top, self.offset[0] + bottom),
+                columns=columns,
+                inside=slice(begin - top * width, end - top * width),
+                target=slice(begin - first, end - first),
+            )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

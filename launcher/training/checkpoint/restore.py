@@ -53,13 +53,14 @@ def _fill(piece: Piece, entries: Sequence[Entry]) -> str | None:
         return "not in the checkpoint"
     if math.prod(entries[0].region.shape) != math.prod(region.shape):
         return f"has shape {list(entries[0].region.shape)}, the model {list(region.shape)}"
-    rows, inside = region.band()
-    width = math.prod(region.shape[1:])
-    band = torch.empty((rows[1] - rows[0]) * width)
-    filled = sum(_copy(entry, band, rows[0] * width) for entry in entries)
-    if filled != band.numel():
-        return f"{filled} of {band.numel()} elements are there"
-    piece.tensor.copy_(inside(band.view(-1, *region.shape[1:])))
+    for band in region.bands():
+        first, last = band.rows
+        width = math.prod(region.shape[1:])
+        values = torch.empty((last - first) * width)
+        filled = sum(_copy(entry, values, first * width) for entry in entries)
+        if filled != values.numel():
+            return f"{filled} of {values.numel()} elements of rows {first} to {last - 1} are there"
+        band.copy(values.view(-1, *region.shape[1:]), piece.tensor)
     return None
 
 

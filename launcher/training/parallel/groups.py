@@ -46,7 +46,7 @@ class Groups:
 
 
 def make_groups(topology: Topology, ranks: Ranks, *, shard: int) -> Groups:
-    """The groups around this rank; every rank makes all of them, in the same order.
+    """The groups around this rank; all ranks make theirs in the same order.
 
     Args:
         topology: Of the plan. Rank order, fastest first: tensor, context, data, pipeline.
@@ -87,9 +87,11 @@ def _axis(grid: torch.Tensor, rank: int) -> Axis:
     size = grid.shape[1]
     if size == 1:
         return Axis(size=1, rank=0, group=None)
-    mine, _ = dist.new_subgroups_by_enumeration(grid.tolist())
-    line = next((line for line in grid.tolist() if rank in line), [rank])
-    return Axis(size=size, rank=line.index(rank), group=mine)
+    line = next((line for line in grid.tolist() if rank in line), None)
+    if line is None:
+        return Axis(size=size, rank=0, group=None)
+    # Each rank makes its own group alone: a world of thousands has thousands of them.
+    return Axis(size=size, rank=line.index(rank), group=dist.new_group(line, use_local_synchronization=True))
 
 
 def _mesh(grid: torch.Tensor, ranks: Ranks) -> DeviceMesh:

@@ -83,6 +83,6 @@ def test_missing_incomplete_and_misshapen_parameters_are_all_named(tmp_path: Pat
     with pytest.raises(CheckpointError) as error:
         fill([piece_of(torch.zeros(4, 2), whole((4, 2))), other, absent], shelf)
     message = str(error.value)
-    assert "parameter of w: 4 of 8 elements are there" in message
+    assert "parameter of w: 4 of 8 elements of rows 0 to 3 are there" in message
     assert "parameter of w: has shape [4, 2], the model [3]" in message
     assert "parameter of b: not in the checkpoint" in message
