@@ -12,8 +12,10 @@ from launcher.cli.recipe_words import compose_words, recipe_words
 from launcher.errors import BudgetError, PlanError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from launcher.errors import LauncherError
     from launcher.plan.plan import Plan
 
 BUDGET_CODE = "plan.budget"
@@ -29,7 +31,22 @@ def command(invocation: Invocation, words: tuple[str, ...], recipe_dirs: tuple[P
 
     launcher plan gpt/13b cluster=nd_h100_v5 cluster.instance_count=16
     launcher plan llama3/70b parallelism.tensor_parallel_size=8 --json
+    launcher plan gpt/1.3b parallelism.zero_stage=1,2,3      several values are several jobs
     """
+    from launcher.cli.sweep import sweep
+
+    jobs = sweep(words, recipe_dirs)
+    refused = _plan(invocation, words, recipe_dirs) if len(jobs) == 1 else _plan_sweep(invocation, jobs, recipe_dirs)
+    if refused is None:
+        return
+    if invocation.json:
+        raise click.exceptions.Exit(refused.exit_code)
+    invocation.say("")
+    raise refused
+
+
+def _plan(invocation: Invocation, words: Sequence[str], recipe_dirs: Sequence[Path]) -> LauncherError | None:
+    """Show the plan; return why it may not run."""
     from launcher.cli.failure import error_document
     from launcher.cli.plan_text import plan_lines
     from launcher.plan.codec import encode
@@ -42,12 +59,23 @@ def command(invocation: Invocation, words: tuple[str, ...], recipe_dirs: tuple[P
     if refused is not None:
         document["error"] = error_document(refused, composed)
     invocation.answer(document, lambda: "\n".join(plan_lines(plan, composed.recipe, composed)))
-    if refused is None:
-        return
-    if invocation.json:
-        raise click.exceptions.Exit(refused.exit_code)
-    invocation.say("")
-    raise refused
+    return refused
+
+
+def _plan_sweep(
+    invocation: Invocation, jobs: Sequence[tuple[str, ...]], recipe_dirs: Sequence[Path]
+) -> LauncherError | None:
+    """Show a line a job and their total; return why the first that may not run may not."""
+    from launcher.cli.sweep import first_refusal, plan_cases, sweep_lines, total_document
+    from launcher.plan.codec import encode
+
+    cases = plan_cases(invocation, jobs, recipe_dirs)
+    document = {
+        "jobs": [{"overrides": list(case.words), "plan": encode(case.plan)} for case in cases],
+        "total": total_document(cases),
+    }
+    invocation.answer(document, lambda: "\n".join(sweep_lines(cases)))
+    return first_refusal(invocation, cases)
 
 
 def refusal(plan: Plan, *, over_budget: bool = False) -> PlanError | BudgetError | None:

@@ -12,7 +12,7 @@ from launcher.recipe.fields import unwrap_optional
 
 DEEPEST = 64
 """Brackets that may be open at once in a value."""
-_SWEEP_ADVICE = "one value; a sweep is a loop in the shell"
+_SWEEP_ADVICE = "one value here; launcher plan and launcher submit take a sweep"
 
 
 def in_hydra_words(annotation: Any, value: str) -> str:

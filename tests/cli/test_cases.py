@@ -98,12 +98,57 @@ def test_a_batch_over_two_data_parallel_ranks_is_accumulated(cli: Cli) -> None:
     assert cli("plan", "gpt/tiny", *words).document["batch"]["gradient_accumulation_steps"] == 12
 
 
-def test_a_sweep_is_refused_with_a_sentence(cli: Cli) -> None:
-    """https://github.com/hydra-ecosystem/hydra/issues/725: nine jobs instead of three; here a loop makes three."""
-    outcome = cli("submit", "gpt/tiny", "training.seed=1,2,3")
+def test_a_sweep_with_a_dependent_value_is_three_jobs(cli: Cli) -> None:
+    """https://github.com/hydra-ecosystem/hydra/issues/725: nine jobs instead of three."""
+    words = ("gpt/tiny", "training.seed=1,2,3", "description=seed ${training.seed}", "data=demo")
+    jobs = cli("submit", *words, "--dry-run", "--json").document["jobs"]
+
+    assert len({job["name"] for job in jobs}) == 3
+    assert [f"seed {seed}" in job["rendered"] for seed, job in enumerate(jobs, 1)] == [True] * 3
+
+
+def test_a_sweep_says_how_many_jobs_and_what_they_take_together(cli: Cli) -> None:
+    one = cli("plan", "gpt/1.3b", "cluster=nd_h100_v5", "training.seed=1", "--json").document
+    outcome = cli("plan", "gpt/1.3b", "cluster=nd_h100_v5", "training.seed=1,2,3", "--json").document
+
+    assert [job["overrides"] for job in outcome["jobs"]] == [
+        ["training.seed=1"],
+        ["training.seed=2"],
+        ["training.seed=3"],
+    ]
+    assert outcome["total"]["jobs"] == 3
+    assert outcome["total"]["dollars"] == pytest.approx(3 * one["cost"]["dollars"])
+    assert outcome["total"]["device_hours"] == pytest.approx(3 * 8 * one["time"]["expected_hours"])
+    text = cli("plan", "gpt/1.3b", "cluster=nd_h100_v5", "training.seed=1,2,3").out
+    assert "3 jobs, " in text
+    assert " GPU-hours, $" in text
+
+
+def test_one_refused_job_refuses_the_sweep_with_its_own_words(cli: Cli) -> None:
+    outcome = cli("submit", "gpt/tiny", "parallelism.zero_stage=0,3")
 
     assert outcome.code == 3
-    assert "a sweep is a loop in the shell" in outcome.err
+    assert "parallelism.zero_stage = 3" in outcome.err
+    assert "submitted" not in outcome.out
+
+
+@pytest.mark.parametrize("options", [("--resume", "latest"), ("--follow", "--json")])
+def test_what_means_one_run_is_refused_for_several(options: tuple[str, ...], cli: Cli) -> None:
+    assert cli("submit", "gpt/tiny", "training.seed=1,2", *options).code == 2
+
+
+def test_a_sweep_without_end_is_refused(cli: Cli) -> None:
+    outcome = cli("plan", "gpt/tiny", "training.seed=range(0,1000000000)")
+
+    assert outcome.code == 3
+    assert "at most 1,000" in outcome.err
+
+
+def test_a_verb_about_one_recipe_names_those_that_sweep(cli: Cli) -> None:
+    outcome = cli("search", "gpt/13b", "training.seed=1,2,3")
+
+    assert outcome.code == 3
+    assert "launcher plan and launcher submit take a sweep" in outcome.err
 
 
 def test_a_team_folder_goes_before_the_shipped_recipes(cli: Cli, tmp_path: Path) -> None:
