@@ -6,21 +6,31 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.catalog import accelerators, vm_sizes
 from launcher.plan.batch import nearest_multiples
+from launcher.plan.families.decoder import shape_of
+from launcher.plan.families.moe import parameters
+from launcher.plan.replacements import ROOMIEST, SOME_GPU, SUCCESSORS, WHOLE_GPU, with_infiniband
 from launcher.plan.rules.case import divisors
+from launcher.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from launcher.catalog.vm_size import VmSize
     from launcher.plan.plan import Plan
     from launcher.recipe.schema import Recipe
 
+STATE_BYTES = 16
+"""Of each parameter: fp32 weights, gradients and both moments."""
 _GROWTH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_ATTENTION = "training.attention"
 _MICRO, _RECOMPUTE = "training.micro_batch_size", "training.activation_checkpointing"
 _ENGINE, _ZERO, _TENSOR = "parallelism.engine", "parallelism.zero_stage", "parallelism.tensor_parallel_size"
 
 
 def memory_edits(recipe: Recipe, plan: Plan | None) -> Iterator[tuple[str, ...]]:
-    """Ways to hold less on a GPU: fewer sequences, recompute, sharding, more VMs, bigger ones, the host."""
+    """Ways to hold less on a GPU: fused attention, smaller batches, recompute, sharding, more or bigger VMs, host."""
+    if recipe.training.attention == "eager":
+        yield (f"{_ATTENTION}=sdpa",)
     yield from _fewer_sequences(recipe)
     if recipe.training.activation_checkpointing != "full":
         yield (f"{_RECOMPUTE}=full",)
@@ -37,23 +47,46 @@ def memory_edits(recipe: Recipe, plan: Plan | None) -> Iterator[tuple[str, ...]]
 
 def plain_edits(recipe: Recipe) -> Iterator[tuple[str, ...]]:
     """FSDP alone, everything sharded and recomputed, one sequence at a time; on more and bigger VMs until it fits."""
-    sizes = [recipe.cluster.instance_type, *_roomier(recipe)]
-    for size in sizes:
-        for growth in _GROWTH:
+    for size in [_present(recipe), *_roomier(recipe)[:2], ROOMIEST]:
+        for growth in _growths(recipe, size):
             yield _changed(recipe, _plain(recipe, size, growth))
 
 
-def _plain(recipe: Recipe, size: str, growth: int) -> dict[str, Any]:
+def _present(recipe: Recipe) -> str:
+    """The VM size asked for, or what it can be replaced by where no training runs on it."""
+    size, nodes = vm_sizes.find(recipe.cluster.instance_type), recipe.cluster.instance_count
+    if size.status == "retired":
+        return SUCCESSORS[size.gpus]
+    if size.gpu_fraction < 1:
+        return WHOLE_GPU
+    return with_infiniband(size.name) if nodes > 1 and not size.has_infiniband else size.name
+
+
+def _growths(recipe: Recipe, name: str) -> list[int]:
+    """Twice the VMs, and so on, from where the model's state takes no more than half of each GPU."""
+    size, cluster = vm_sizes.find(name), recipe.cluster
+    room = _room(size.accelerator or cluster.accelerator or _named(size)) * GIB
+    if not room:
+        return [1]
+    state = STATE_BYTES * parameters(shape_of(recipe.model))
+    enough = state / (0.5 * room * max(1, size.gpus) * cluster.instance_count)
+    return [growth for growth in _GROWTH if 2 * growth > enough][:3]
+
+
+def _plain(recipe: Recipe, name: str, growth: int) -> dict[str, Any]:
     cluster, training, model = recipe.cluster, recipe.training, recipe.model
-    count = cluster.instance_count * growth
-    gpus = vm_sizes.find(size).gpus
-    ranks = max(1, gpus) if gpus or cluster.processes_per_instance is None else cluster.processes_per_instance
-    world = count * ranks
-    batch = training.global_batch_size
-    wanted: dict[str, Any] = {
-        "cluster.instance_type": size,
+    size, count = vm_sizes.find(name), cluster.instance_count * growth
+    asked = cluster.processes_per_instance
+    world = count * (max(1, size.gpus) if size.gpus or asked is None else asked)
+    batch, is_new = training.global_batch_size, name != cluster.instance_type
+    return {
+        "cluster.backend": "local" if size.is_local else cluster.backend,
+        "cluster.compute": None if size.is_local and cluster.backend == "azureml" else cluster.compute,
+        "cluster.instance_type": name,
         "cluster.instance_count": count,
-        "cluster.processes_per_instance": None if gpus else cluster.processes_per_instance,
+        "cluster.processes_per_instance": None if size.gpus else asked,
+        "cluster.accelerator": None if is_new else cluster.accelerator or _named(size),
+        "cluster.device_memory_gib": None if is_new else cluster.device_memory_gib,
         _ENGINE: "fsdp",
         _ZERO: 3,
         _TENSOR: 1,
@@ -69,6 +102,7 @@ def _plain(recipe: Recipe, size: str, growth: int) -> dict[str, Any]:
         "parallelism.offload_parameters": "none",
         _MICRO: 1,
         _RECOMPUTE: "full",
+        _ATTENTION: "sdpa" if training.attention == "eager" else training.attention,
         "training.gradient_accumulation_steps": None,
         "training.seq_length": min(training.seq_length, model.max_position_embeddings),
         "training.global_batch_size": batch if batch % world == 0 else nearest_multiples(batch, world)[-1],
@@ -76,7 +110,11 @@ def _plain(recipe: Recipe, size: str, growth: int) -> dict[str, Any]:
         "checkpoint.directory": None if cluster.backend == "azureml" else recipe.checkpoint.directory,
         "limits.budget_dollars": None,
     }
-    return wanted
+
+
+def _named(size: VmSize) -> str | None:
+    """A GPU for ``local_gpu`` where nobody said which."""
+    return SOME_GPU if size.is_local and size.gpus else None
 
 
 def _changed(recipe: Recipe, wanted: dict[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,8 @@
-"""Findings that mend: every edit is planned, kept only when its plan is accepted, and told with what it leads to."""
+"""Findings that mend: every edit is planned, kept only when its plan is accepted, and told with what it leads to.
+
+A way out is followed one edit after the other, never back, so that a refused recipe is answered after a bounded number
+of plans: ``MOST_PLANS`` for all findings together, and a plain layout for those nothing simpler mends.
+"""
 
 from __future__ import annotations
 
@@ -14,122 +18,162 @@ from launcher.plan.plan import Edit
 from launcher.units import format_bytes, format_dollars, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from launcher.plan.plan import Finding, Plan
     from launcher.recipe.schema import Recipe
 
     Planner = Callable[[Recipe], Plan]
+    Overrides = tuple[str, ...]
 
 MOST_EDITS = 3
 MOST_TRIES = 6
 """Edits of one finding that are planned."""
-DEEPEST = 5
+MOST_PLANS = 30
+"""Plans that all findings together may take, plain layouts apart."""
+DEEPEST = 8
 """Further edits one edit may need before its plan is accepted."""
 
 
 class Way(NamedTuple):
-    """Overrides whose plan has no errors."""
+    """Overrides whose plan is accepted."""
 
-    overrides: tuple[str, ...]
+    overrides: Overrides
     plan: Plan
+
+
+class Trial(NamedTuple):
+    """What planning some overrides led to."""
+
+    errors: tuple[Finding, ...]
+    """Those that some edit could mend."""
+    plan: Plan | None
+
+
+class Trials:
+    """Plans of one recipe under overrides: each computed once, so many and no more."""
+
+    def __init__(self, recipe: Recipe, planner: Planner, findings: Iterable[Finding]) -> None:
+        self.recipe = recipe
+        self.left = MOST_PLANS
+        self._planner = planner
+        self._known: dict[frozenset[str], Trial] = {}
+        self._unmendable = {found.code for found in findings if found.level == "error" and not _is_mendable(found)}
+        self._plain: list[Way] | None = None
+
+    def trial(self, overrides: Overrides) -> Trial:
+        """The plan under ``overrides``, counted unless it is known."""
+        key = frozenset(overrides)
+        if key not in self._known:
+            self.left -= 1
+            self._known[key] = self._taken(apply_overrides(self.recipe, overrides))
+        return self._known[key]
+
+    def accepted(self, overrides: Overrides) -> Way | None:
+        """``overrides`` as a way, when nothing is wrong with their plan that an edit could mend."""
+        errors, plan = self.trial(overrides)
+        return Way(overrides, plan) if plan is not None and not errors else None
+
+    def completed(self, overrides: Overrides) -> Way | None:
+        """``overrides`` and what else they need: an edit of the worst error left, and so on."""
+        for _ in range(DEEPEST):
+            errors, plan = self.trial(overrides)
+            if plan is not None and not errors:
+                return Way(overrides, plan)
+            further = self._step(overrides, errors[0], plan) if errors and self.left > 0 else None
+            if further is None or frozenset(further) == frozenset(overrides):
+                return None
+            overrides = further
+        return self.accepted(overrides)
+
+    def plain(self) -> list[Way]:
+        """The first plain layout that is accepted, whatever it takes: the same for every finding."""
+        if self._plain is None:
+            self.left = MOST_PLANS
+            fitting = (overrides for overrides in plain_edits(self.recipe) if self._fits(overrides))
+            found = next((way for overrides in fitting if (way := self.completed(overrides))), None)
+            self._plain = [found] if found else []
+        return self._plain
+
+    def _step(self, overrides: Overrides, error: Finding, plan: Plan | None) -> Overrides | None:
+        """``overrides`` with an edit of ``error``: of several against too much memory, the first that is enough."""
+        if error.code != "plan.memory":
+            return _joined(overrides, error.edits[0].overrides) if error.edits else None
+        changed = apply_overrides(self.recipe, overrides)
+        choices = [_joined(overrides, further) for further in list(memory_edits(changed, plan))[:MOST_TRIES]]
+        return next((choice for choice in choices if self.left > 0 and self._fits(choice)), None)
+
+    def _fits(self, overrides: Overrides) -> bool:
+        errors, plan = self.trial(overrides)
+        return plan is not None and all(error.code != "plan.memory" for error in errors)
+
+    def _taken(self, recipe: Recipe) -> Trial:
+        try:
+            plan = self._planner(recipe)
+        except RefusedPlanError as refusal:
+            return Trial(self._mendable(refusal.findings), None)
+        except PlanError:
+            return Trial((), None)
+        return Trial(self._mendable(plan.errors), plan)
+
+    def _mendable(self, errors: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        return tuple(error for error in errors if error.code not in self._unmendable)
 
 
 def mended(recipe: Recipe, plan: Plan, planner: Planner) -> tuple[Finding, ...]:
     """The plan's findings: errors with up to three edits that are accepted, warnings with what their edits lead to."""
-    return tuple(_mended(recipe, found, plan, planner) for found in plan.findings)
+    trials = Trials(recipe, planner, plan.findings)
+    return tuple(_mended(found, plan, trials) for found in plan.findings)
 
 
 def refused(recipe: Recipe, error: PlanError, planner: Planner) -> PlanError:
     """The same refusal, every fault with a way out that can be pasted."""
     if not isinstance(error, RefusedPlanError):
         return error
-    findings = tuple(_mended(recipe, found, None, planner) for found in error.findings)
-    return RefusedPlanError(findings)
+    trials = Trials(recipe, planner, error.findings)
+    return RefusedPlanError(tuple(_mended(found, None, trials) for found in error.findings))
 
 
-def _mended(recipe: Recipe, found: Finding, plan: Plan | None, planner: Planner) -> Finding:
-    if found.level == "error":
-        ways = _ways_out(recipe, found, plan, planner)
-        return replace(found, edits=tuple(_told(way) for way in ways))
+def _mended(found: Finding, plan: Plan | None, trials: Trials) -> Finding:
+    if found.level == "error" and _is_mendable(found):
+        return replace(found, edits=tuple(_told(way) for way in _ways_out(found, plan, trials)))
     if found.level == "warning":
-        asked = [edit.overrides for edit in found.edits] or _tight_edits(recipe, found, plan)
-        ways = [way for overrides in asked if (way := _accepted(recipe, overrides, planner))]
+        asked = [edit.overrides for edit in found.edits] or _tight_edits(found, plan, trials)
+        ways = [way for overrides in asked if trials.left > 0 and (way := trials.accepted(overrides))]
         return replace(found, edits=tuple(_told(way) for way in ways[:MOST_EDITS]))
     return found
 
 
-def _tight_edits(recipe: Recipe, found: Finding, plan: Plan | None) -> list[tuple[str, ...]]:
-    return list(memory_edits(recipe, plan))[:MOST_TRIES] if found.code == "plan.memory_tight" else []
+def _is_mendable(found: Finding) -> bool:
+    """Whether the planner knows an edit: memory's are many, other rules bring their own."""
+    return bool(found.edits) or found.code == "plan.memory"
 
 
-def _ways_out(recipe: Recipe, found: Finding, plan: Plan | None, planner: Planner) -> list[Way]:
+def _tight_edits(found: Finding, plan: Plan | None, trials: Trials) -> list[Overrides]:
+    return list(memory_edits(trials.recipe, plan))[:MOST_TRIES] if found.code == "plan.memory_tight" else []
+
+
+def _ways_out(found: Finding, plan: Plan | None, trials: Trials) -> list[Way]:
     """Accepted ways that begin with an edit of this finding, cheapest first; a plain layout when there is none."""
-    ways = _distinct(
-        way
-        for overrides in _candidates(recipe, found, plan, planner)
-        if (way := _completed(recipe, overrides, planner, depth=DEEPEST))
-    )
-    if not ways:
-        ways = _distinct(way for overrides in plain_edits(recipe) if (way := _accepted(recipe, overrides, planner)))
-    by_dollars = found.code == "plan.memory"  # a rule's own edits come in the order that keeps most of what was asked
-    return sorted(ways, key=lambda way: _price(way, by_dollars=by_dollars))[:MOST_EDITS]
-
-
-def _candidates(recipe: Recipe, found: Finding, plan: Plan | None, planner: Planner) -> Iterator[tuple[str, ...]]:
-    yield from [edit.overrides for edit in found.edits][:MOST_TRIES]
+    candidates = [edit.overrides for edit in found.edits]
     if found.code == "plan.memory":
-        yield from memory_edits(recipe, plan)
+        candidates += memory_edits(trials.recipe, plan)
+    ways = _distinct(
+        way for overrides in candidates[:MOST_TRIES] if trials.left > 0 and (way := trials.completed(overrides))
+    )
+    by_dollars = found.code == "plan.memory"  # a rule's own edits come in the order that keeps most of what was asked
+    return sorted(ways or trials.plain(), key=lambda way: _price(way, by_dollars=by_dollars))[:MOST_EDITS]
 
 
-def _completed(recipe: Recipe, overrides: tuple[str, ...], planner: Planner, *, depth: int) -> Way | None:
-    """``overrides`` and what else they need: the first edit of the worst error left, and so on."""
-    changed = _apply(recipe, overrides)
-    errors, plan = _errors(changed, planner)
-    if plan is not None and not errors:
-        return Way(overrides, plan)
-    if depth == 0 or not errors:
-        return None
-    for further in list(_candidates(changed, errors[0], plan, planner))[:MOST_TRIES]:
-        way = _completed(recipe, _joined(overrides, further), planner, depth=depth - 1)
-        if way:
-            return way
-    return None
-
-
-def _accepted(recipe: Recipe, overrides: tuple[str, ...], planner: Planner) -> Way | None:
-    errors, plan = _errors(_apply(recipe, overrides), planner)
-    return Way(overrides, plan) if plan is not None and not errors else None
-
-
-def _errors(recipe: Recipe, planner: Planner) -> tuple[tuple[Finding, ...], Plan | None]:
-    try:
-        plan = planner(recipe)
-    except RefusedPlanError as refusal:
-        return refusal.findings, None
-    except PlanError:
-        return (), None
-    return plan.errors, plan
-
-
-def _apply(recipe: Recipe, overrides: tuple[str, ...]) -> Recipe:
-    return apply_overrides(recipe, overrides)
-
-
-def _joined(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+def _joined(first: Overrides, second: Overrides) -> Overrides:
     """Both, the later value of a key winning."""
     values = dict(override.split("=", 1) for override in (*first, *second))
     return tuple(f"{key}={value}" for key, value in values.items())
 
 
 def _distinct(ways: Iterable[Way]) -> list[Way]:
-    """The first few that differ."""
-    found: dict[frozenset[str], Way] = {}
-    for way in ways:
-        found.setdefault(frozenset(way.overrides), way)
-        if len(found) == MOST_TRIES:
-            break
-    return list(found.values())
+    """Those that differ."""
+    return list({frozenset(way.overrides): way for way in ways}.values())
 
 
 def _price(way: Way, *, by_dollars: bool) -> tuple[bool, int, float, float]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from launcher.catalog.accelerator import Accelerator
     from launcher.catalog.vm_size import VmSize
     from launcher.plan.plan import Batch, Topology
+    from launcher.plan.step_time import Step
     from launcher.plan.workload import Workload
     from launcher.recipe.schema import Recipe
 
@@ -54,11 +55,12 @@ def make_plan(recipe: Recipe) -> Plan:
     except PlanError as error:
         raise refused(recipe, error, bare_plan) from None
     plan = replace(plan, findings=mended(recipe, plan, bare_plan))
+    plan = replace(plan, recipe_digest=digest(recipe))
     return replace(plan, plan_digest=plan_digest(plan))
 
 
 def bare_plan(recipe: Recipe) -> Plan:
-    """The plan without its digest, its edits without their effects.
+    """The plan without digests, its edits without their effects.
 
     Raises:
         PlanError: see ``make_plan``.
@@ -80,15 +82,15 @@ def _assemble(recipe: Recipe, size: VmSize, device: Accelerator, topology: Topol
     workload = workload_of(recipe, topology, batch, size, device)
     count, cluster = parameters(workload.shape), recipe.cluster
     saved = CHECKPOINT_BYTES_PER_PARAMETER * count
-    taken = step(workload, shipped()).seconds
-    ranks, nodes = topology.world_size, topology.nodes
+    taken = step(workload, shipped())
+    seconds, ranks, nodes = taken.seconds, topology.world_size, topology.nodes
     goodput = (
-        None if size.is_local else make_goodput(ranks=ranks, nodes=nodes, checkpoint_bytes=saved, step_seconds=taken)
+        None if size.is_local else make_goodput(ranks=ranks, nodes=nodes, checkpoint_bytes=saved, step_seconds=seconds)
     )
     time = _estimate(workload, batch, taken, goodput.efficiency if goodput else LOCAL_EFFICIENCY)
     return Plan(
         recipe_name=recipe.name,
-        recipe_digest=digest(recipe),
+        recipe_digest="",
         plan_digest="",
         hardware=f"{nodes} x {size.name} ({ranks} x {device.name})",
         topology=topology,
@@ -113,7 +115,8 @@ def _assemble(recipe: Recipe, size: VmSize, device: Accelerator, topology: Topol
     )
 
 
-def _estimate(workload: Workload, batch: Batch, taken: float, efficiency: float) -> Estimate:
+def _estimate(workload: Workload, batch: Batch, step_taken: Step, efficiency: float) -> Estimate:
+    taken = step_taken.seconds
     tokens_per_second = batch.tokens_per_step / taken
     per_gpu = tokens_per_second / workload.layout.world
     flops = model_flops_per_token(workload.shape, workload.seq)
@@ -130,5 +133,5 @@ def _estimate(workload: Workload, batch: Batch, taken: float, efficiency: float)
         flops_per_token=flops,
         hours=hours,
         expected_hours=hours / efficiency,
-        lines=step_lines(workload),
+        lines=step_lines(workload, step_taken),
     )

@@ -102,7 +102,7 @@ def _why_not(name: str, recipe: Recipe, best: Plan) -> Iterator[str]:
     except PlanError as error:
         yield f"{name} cannot run: {error.faults[0].what}"
         return
-    if plan.recipe_digest == best.recipe_digest:
+    if plan == best:
         yield f"{name} is the best found"
     elif plan.errors:
         yield f"{name} is refused: {plan.errors[0].message}"

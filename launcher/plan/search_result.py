@@ -66,7 +66,7 @@ class Candidate:
     layout: str
     """``fsdp zero2 tp4 pp16 vp8 dp72 micro1``: what the overrides come to; ``selective`` and ``full`` are recompute."""
     plan: Plan
-    """Of the recipe with these overrides; without digest, like ``planner.bare_plan``."""
+    """Of the recipe with these overrides; without digests, like ``planner.bare_plan``."""
     affordable_tokens: int | None
     """Seen on these VMs before the deadline and inside the budget; None when neither is given."""
     meets_limits: bool

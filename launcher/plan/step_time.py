@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import log2
 from typing import TYPE_CHECKING, NamedTuple
 
-from launcher.plan.calibration import shipped
 from launcher.plan.layer_time import head_seconds, layer_seconds
 from launcher.plan.links import links_of
 from launcher.plan.pipeline_time import flow, stages
@@ -79,9 +78,8 @@ def step(workload: Workload, constants: Calibration) -> Step:
     )
 
 
-def step_lines(workload: Workload, constants: Calibration | None = None) -> tuple[TimeLine, ...]:
-    """Every cause with its seconds; they add up to the step."""
-    taken = step(workload, constants or shipped())
+def step_lines(workload: Workload, taken: Step) -> tuple[TimeLine, ...]:
+    """Every cause with its seconds; they add up to the step ``taken``."""
     layer, times = taken.layer, taken.layers * workload.micro_batches
     lines = {
         "matrix products": times * sum(layer.products),

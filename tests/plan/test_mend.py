@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from launcher.catalog import vm_sizes
 from launcher.errors import PlanError
 from launcher.plan.findings import RefusedPlanError
+from launcher.plan.mend import MOST_PLANS, MOST_TRIES, mended, refused
 from launcher.plan.overrides import apply_overrides
 from launcher.plan.planner import bare_plan, make_plan
-from launcher.recipe.schema import Limits, Parallelism, Recipe, Training
+from launcher.recipe.schema import Checkpoint, Cluster, Environment, Limits, Parallelism, Recipe, Training
 from tests.plan.recipes import GPT3_175B, LLAMA2_7B, LLAMA3_8B, MIXTRAL_8X7B, TINY, on, recipe
 
+if TYPE_CHECKING:
+    from launcher.plan.plan import Plan
+
 H100 = "Standard_ND96isr_H100_v5"
-SIZES = (
-    H100,
-    "Standard_ND96amsr_A100_v4",
-    "Standard_ND96asr_v4",
-    "Standard_NC24ads_A100_v4",
-    "Standard_ND128isr_NDR_GB200_v6",
-    "Standard_ND40rs_v2",
-)
+SIZES = tuple(size.name for size in vm_sizes.VM_SIZES)
 
 
 def errors(asked: Recipe) -> list[Any]:
@@ -37,30 +35,76 @@ def errors(asked: Recipe) -> list[Any]:
 
 @st.composite
 def recipes(draw: st.DrawFn) -> Recipe:
-    """Layouts as a hurried person writes them."""
-    size = st.sampled_from([1, 2, 3, 4, 6, 8, 16])
+    """Recipes as a hurried person writes them: any axis, any size, most of them wrong in several ways."""
+
+    def one_of(*values: Any) -> Any:
+        return draw(st.sampled_from(values))
+
+    axis = (1, 1, 2, 3, 4, 6, 8, 16, 64)
     parallelism = Parallelism(
-        engine=draw(st.sampled_from(["ddp", "fsdp", "deepspeed"])),
-        tensor_parallel_size=draw(size),
-        pipeline_parallel_size=draw(size),
-        virtual_pipeline_parallel_size=draw(st.sampled_from([None, None, 2, 5])),
-        context_parallel_size=draw(st.sampled_from([1, 1, 2, 3])),
-        expert_parallel_size=draw(st.sampled_from([1, 1, 2, 8])),
-        sequence_parallel=draw(st.booleans()),
-        zero_stage=draw(st.sampled_from([0, 1, 2, 3])),
-        offload_optimizer=draw(st.sampled_from(["none", "none", "cpu"])),
+        engine=one_of("ddp", "fsdp", "deepspeed"),
+        tensor_parallel_size=one_of(*axis),
+        pipeline_parallel_size=one_of(*axis),
+        virtual_pipeline_parallel_size=one_of(None, None, 2, 5),
+        pipeline_schedule=one_of(None, None, "gpipe", "1f1b", "interleaved", "zero_bubble"),
+        context_parallel_size=one_of(1, 1, 2, 3, 8),
+        expert_parallel_size=one_of(1, 1, 2, 8),
+        data_parallel_size=one_of(None, None, None, 3),
+        sequence_parallel=one_of(False, True),
+        zero_stage=one_of(0, 1, 2, 3),
+        shard_group_size=one_of(None, None, 4, 7),
+        offload_optimizer=one_of("none", "none", "cpu", "nvme"),
+        offload_parameters=one_of("none", "none", "cpu"),
     )
     training = Training(
-        seq_length=draw(st.sampled_from([512, 2048, 8192])),
+        seq_length=one_of(512, 2048, 8192, 131_072),
         global_batch_size=draw(st.integers(1, 2048)),
-        micro_batch_size=draw(st.sampled_from([1, 2, 3, 8])),
-        train_steps=100,
-        precision=draw(st.sampled_from(["bf16", "fp16", "fp8"])),
-        activation_checkpointing=draw(st.sampled_from(["none", "selective", "full"])),
+        micro_batch_size=one_of(1, 2, 3, 8, 64),
+        gradient_accumulation_steps=one_of(None, None, 3),
+        train_steps=one_of(100, 1_000_000, None),
+        train_tokens=one_of(None, None, 10**12),
+        precision=one_of("bf16", "fp16", "fp8", "fp32"),
+        activation_checkpointing=one_of("none", "selective", "full"),
+        attention=one_of("sdpa", "eager"),
     )
-    model = draw(st.sampled_from([GPT3_175B, LLAMA2_7B, LLAMA3_8B, MIXTRAL_8X7B, TINY]))
-    cluster = on(draw(st.sampled_from(SIZES)), draw(st.sampled_from([1, 2, 3, 8, 32])))
-    return recipe(model, training=training, parallelism=parallelism, cluster=cluster)
+    cluster = Cluster(
+        backend=one_of("azureml", "local"),
+        instance_type=one_of(*SIZES),
+        instance_count=one_of(1, 2, 3, 8, 32, 128),
+        processes_per_instance=one_of(None, None, None, 1, 3, 16),
+        tier=one_of("dedicated", "spot"),
+    )
+    return recipe(
+        one_of(GPT3_175B, LLAMA2_7B, LLAMA3_8B, MIXTRAL_8X7B, TINY),
+        training=training,
+        parallelism=parallelism,
+        cluster=cluster,
+        limits=Limits(budget_dollars=one_of(None, None, 1.0)),
+        checkpoint=Checkpoint(interval_steps=one_of(0, 100), resume=one_of("auto", "never")),
+    )
+
+
+def planned(asked: Recipe) -> int:
+    """Plans computed for a recipe and all its edits."""
+    count = 0
+
+    def counting(changed: Recipe) -> Plan:
+        nonlocal count
+        count += 1
+        return bare_plan(changed)
+
+    try:
+        mended(asked, counting(asked), counting)
+    except RefusedPlanError as refusal:
+        refused(asked, refusal, counting)
+    return count
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(recipes())
+def test_a_refusal_takes_a_bounded_number_of_plans(asked: Recipe) -> None:
+    # 30 for all edits, 30 for a plain layout, each overrun by at most the edits of the last step; and the recipe's own.
+    assert planned(asked) <= 1 + 2 * (MOST_PLANS + MOST_TRIES)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -113,6 +157,17 @@ def test_a_convergence_edit_comes_after_mapping_edits() -> None:
     edits = caught.value.findings[0].edits
     assert [edit.changes_convergence for edit in edits] == sorted(edit.changes_convergence for edit in edits)
     assert edits[0].overrides == ("training.micro_batch_size=3",)
+
+
+def test_an_error_that_no_edit_mends_leaves_the_others_their_edits() -> None:
+    # A variable that holds a template is for its author to mend; the batch is not.
+    training = Training(seq_length=128, global_batch_size=9, train_steps=10)
+    variables = Environment(variables={"OUTPUT": "${{outputs.x}}"})
+    asked = recipe(TINY, training=training, cluster=on(H100), environment=variables)
+
+    found = {finding.code: finding for finding in errors(asked)}
+    assert found["plan.variable_template"].edits == ()
+    assert found["plan.global_batch"].edits[0].overrides == ("training.global_batch_size=8",)
 
 
 def test_a_budget_is_mended_by_a_larger_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from launcher.plan.replacements import SOME_GPU, SUCCESSORS, WHOLE_GPU, with_infiniband
 from launcher.plan.rules.case import finding
 from launcher.plan.shared_memory import shm_bytes, shm_size
 from launcher.units import GIB, format_bytes
@@ -19,8 +20,6 @@ MAX_NODES = 100
 """Azure ML's default for MPI jobs and RDMA clusters (how-to-manage-quotas.md, read 2026-11-30)."""
 WORKER_SHM_BYTES = 1 * GIB
 """Shared memory one loader worker may fill with prefetched batches."""
-_SUCCESSORS = {1: "Standard_NC24ads_A100_v4", 2: "Standard_NC48ads_A100_v4", 4: "Standard_NC96ads_A100_v4"}
-"""Of the retired NCv3 sizes, by GPUs."""
 _TYPE, _COUNT, _PER_NODE = "cluster.instance_type", "cluster.instance_count", "cluster.processes_per_instance"
 
 
@@ -62,7 +61,7 @@ def status(case: Case) -> Iterator[Finding]:
             f"{case.size.name} was retired on {case.size.status_since}",
             _TYPE,
             allowed="a current size",
-            edits=((f"{_TYPE}={_SUCCESSORS[case.size.gpus]}",),),
+            edits=((f"{_TYPE}={SUCCESSORS[case.size.gpus]}",),),
         )
     elif case.size.status == "preview":
         yield finding("warning", "preview", f"{case.size.name} is in preview since {case.size.status_since}", _TYPE)
@@ -73,7 +72,7 @@ def network(case: Case) -> Iterator[Finding]:
     size, nodes = case.size, case.recipe.cluster.instance_count
     if nodes == 1 or case.is_cpu or size.is_local or size.has_infiniband:
         return
-    sibling = size.name.replace("ND96is_", "ND96isr_")
+    sibling = with_infiniband(size.name)
     if sibling != size.name:
         yield finding(
             "error",
@@ -99,7 +98,7 @@ def fraction(case: Case) -> Iterator[Finding]:
             f"{case.size.name} has {case.size.gpu_fraction:.2g} of one GPU: not for distributed training",
             _TYPE,
             _COUNT,
-            edits=((f"{_TYPE}=Standard_NV36ads_A10_v5",), (f"{_COUNT}=1",)),
+            edits=((f"{_TYPE}={WHOLE_GPU}",), (f"{_COUNT}=1",)),
         )
 
 
@@ -136,7 +135,7 @@ def local_accelerator(case: Case) -> Iterator[Finding]:
     """Without the GPU's name nothing about it is known."""
     if case.accelerator is None:
         message = "cluster.accelerator does not say which GPU this machine has: nothing about it can be planned"
-        edits = (("cluster.accelerator=A100-SXM-80GB",), ("cluster.instance_type=local_cpu",))
+        edits = ((f"cluster.accelerator={SOME_GPU}",), ("cluster.instance_type=local_cpu",))
         yield finding("error", "accelerator", message, "cluster.accelerator", _TYPE, edits=edits)
 
 
