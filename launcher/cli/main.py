@@ -35,6 +35,8 @@ VERBS: dict[str, str] = {
     "cancel": "End a run; nothing is left running.",
     "list": "Runs of this machine's journal, newest first.",
     "report": "A run's measured figures beside the planned ones.",
+    "audit": "Measured step times and memory beside predicted ones: tables, or your own runs.",
+    "calibrate": "Constants of your own stack from your own runs, as a choice a recipe can name.",
     "diff": "Two recipes or runs: what differs, and what that does to memory, time and dollars.",
     "recipes": "Recipes to start from: list, search, show.",
     "explain": "A recipe key: meaning, type, allowed values, default, and where its value comes from.",

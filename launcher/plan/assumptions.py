@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from launcher.plan.workload import Workload
 
 
-def assumptions(workload: Workload, size: VmSize, device: Accelerator) -> tuple[str, ...]:
-    """Every assumption that bears on this workload."""
+def assumptions(workload: Workload, size: VmSize, device: Accelerator, *, has_own: bool = False) -> tuple[str, ...]:
+    """Every assumption that bears on this workload; ``has_own``: constants are the recipe's own."""
     if device.architecture == "cpu":
         return ("a CPU rank is taken as one core at nominal speed: nothing about this machine was measured",)
     layout = workload.layout
@@ -27,6 +27,7 @@ def assumptions(workload: Workload, size: VmSize, device: Accelerator) -> tuple[
         and size.ethernet_gb_per_s is None,
         "800 Gb/s a GPU as documented; Microsoft's own health baseline of GB300 says 400": nodes
         and device.name == "GB300",
+        "constants of the recipe's own calibration, not the shipped ones": has_own,
         "tokens spread evenly over experts": workload.shape.is_moe,
         "data arrive in time: no step waits for its batch": True,
         "one failure per 50,700 GPU-hours (Llama 3), 15 minutes to restart, 1.5 GB/s a node to save": not size.is_local,

@@ -1,4 +1,4 @@
-"""Published measurements beside predictions: rows in, comparison and summary out. Reads no file itself."""
+"""Measurements beside predictions: rows in, comparison and summary out. Reads no file itself."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from launcher.plan.calibration import shipped
 from launcher.plan.confidence import half_width, outside_reasons, regime
+from launcher.plan.memory import reported_bytes, total_bytes, verdict
 from launcher.plan.published_row import published_row
 from launcher.plan.step_time import step
 from launcher.units import GIB
@@ -18,12 +19,15 @@ if TYPE_CHECKING:
 
     from launcher.plan.calibration import Calibration
     from launcher.plan.plan import Calibration as Inside
+    from launcher.plan.plan import Verdict
     from launcher.plan.published_row import PublishedRow, Row
 
 EXCLUDED = {
     "hybrid": "hybrid state-space model, no shape printed in the table",
 }
 """Kinds of rows that cannot be predicted, and why. Every excluded row is named in the answer."""
+SCHEMA = ("id", "table", "model", "L", "h", "heads", "gpu", "ngpus", "stack", "sw", "gbs")
+"""Columns without which a table holds no training runs (tests/published/README.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +37,18 @@ class AuditRow:
     id: str
     table: str
     regime: str
+    """``megatron, fsdp, context, experts, ...``: which measurements it resembles (``confidence.py``)."""
     measured_step_seconds: float | None
     predicted_step_seconds: float
     low_seconds: float
     high_seconds: float
     measured_memory_gib: float | None
     predicted_memory_gib: float
+    """What the report counts, not always all of the device."""
+    fits: bool | None
+    """Whether it ran, where somebody says so."""
+    verdict: Verdict
+    """What the planner says of all of the device's memory."""
     calibration: Inside
 
 
@@ -56,52 +66,65 @@ class Summary:
     """Share of measurements inside the interval."""
     memory_rows: int
     median_memory_error: float | None
+    misjudged: tuple[str, ...]
+    """Rows that ran out of memory and are called ``fits``, or ran and are called ``does_not_fit``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """All rows, what was left out and why, and summaries: all rows first, then a table each."""
+    """All rows, what was left out and why, and summaries: all, dense, context-parallel, experts, then a table each."""
 
     rows: tuple[AuditRow, ...]
     excluded: tuple[tuple[str, str], ...]
     summary: tuple[Summary, ...]
 
 
-def audit(rows: Iterable[Row], constants: Calibration | None = None) -> Audit:
-    """Predict every row that can be predicted."""
-    kept: list[AuditRow] = []
+def read_rows(rows: Iterable[Row]) -> tuple[list[PublishedRow], list[tuple[str, str]]]:
+    """The rows that can be predicted, and the names of the others with the reason."""
+    kept: list[PublishedRow] = []
     excluded: list[tuple[str, str]] = []
     for row in rows:
-        reason = EXCLUDED.get(row.get("kind", ""))
-        if reason is None:
-            try:
-                kept.append(compare(published_row(row), constants or shipped()))
+        try:
+            reason = EXCLUDED.get(row.get("kind", ""))
+            if reason is None:
+                kept.append(published_row(row))
                 continue
-            except (ValueError, KeyError) as error:
-                reason = str(error)
+        except (ValueError, KeyError) as error:
+            reason = str(error)
         excluded.append((row.get("id", "?"), reason))
-    tables = sorted({row.table for row in kept})
-    groups = [("all", kept), *((table, [row for row in kept if row.table == table]) for table in tables)]
-    summaries = tuple(summarise(name, members) for name, members in groups)
-    return Audit(rows=tuple(kept), excluded=tuple(excluded), summary=summaries)
+    return kept, excluded
+
+
+def audit(
+    rows: Iterable[PublishedRow], excluded: Iterable[tuple[str, str]] = (), constants: Calibration | None = None
+) -> Audit:
+    """Every row beside its prediction."""
+    compared = [compare(row, constants or shipped()) for row in rows]
+    return Audit(
+        rows=tuple(compared),
+        excluded=tuple(excluded),
+        summary=tuple(summarise(name, members) for name, members in _groups(compared).items()),
+    )
 
 
 def compare(row: PublishedRow, constants: Calibration) -> AuditRow:
     """One row beside its prediction."""
-    from launcher.plan.memory import reported_bytes
-
-    seconds, width = step(row.workload, constants).seconds, half_width(row.workload)
+    work = row.workload
+    seconds, width = step(work, constants).seconds, half_width(work)
+    room = work.hardware.accelerator.usable_gib
     return AuditRow(
         id=row.id,
         table=row.table,
-        regime=regime(row.workload),
+        regime=regime(work),
         measured_step_seconds=row.step_seconds,
         predicted_step_seconds=seconds,
         low_seconds=seconds * exp(-width),
         high_seconds=seconds * exp(width),
         measured_memory_gib=row.memory_gib,
-        predicted_memory_gib=reported_bytes(row.workload) / GIB,
-        calibration="outside" if outside_reasons(row.workload) else "inside",
+        predicted_memory_gib=reported_bytes(work, row.memory_kind) / GIB,
+        fits=None if row.memory_kind in ("states", "activations") else row.fits,
+        verdict=verdict(round(total_bytes(work)), None if room is None else round(room * GIB)),
+        calibration="outside" if outside_reasons(work) else "inside",
     )
 
 
@@ -122,4 +145,22 @@ def summarise(group: str, rows: Sequence[AuditRow]) -> Summary:
         coverage=sum(covered) / len(covered) if covered else None,
         memory_rows=len(sized),
         median_memory_error=median(gaps) if gaps else None,
+        misjudged=tuple(row.id for row in rows if _is_misjudged(row)),
     )
+
+
+def _is_misjudged(row: AuditRow) -> bool:
+    return row.verdict == {True: "does_not_fit", False: "fits"}.get(row.fits) if row.fits is not None else False
+
+
+def _groups(rows: Sequence[AuditRow]) -> dict[str, list[AuditRow]]:
+    """Rows by what they resemble, then by table; groups without rows left out."""
+    groups = {
+        "all": list(rows),
+        "dense": [row for row in rows if row.regime != "experts"],
+        "context parallel": [row for row in rows if row.regime == "context"],
+        "experts": [row for row in rows if row.regime == "experts"],
+    }
+    for row in rows:
+        groups.setdefault(row.table, []).append(row)
+    return {name: members for name, members in groups.items() if members}

@@ -7,9 +7,12 @@ the values that explain the published step times best without straying from the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def constant(prior: float, sigma: float, low: float, high: float) -> Any:
@@ -121,9 +124,27 @@ class Calibration:
     """Share of token exchange between nodes that is hidden."""
 
 
+LIMITS = {each.name: (each.metadata["low"], each.metadata["high"]) for each in fields(Calibration)}
+"""Name of each constant -> the bounds beyond which it makes no sense."""
+
+
 @cache
 def shipped() -> Calibration:
     """The constants this release ships."""
     from launcher.plan.calibrated import VALUES
 
     return Calibration(**VALUES)
+
+
+HALF_WIDTH = "half_width"
+"""Beside constants in a recipe's ``calibration``: the logarithmic half width of the interval around a step time."""
+
+
+def constants_of(own: Mapping[str, float]) -> Calibration:
+    """The shipped constants with a team's ``own`` (a recipe's ``calibration``) in their place."""
+    return _with_own(tuple(sorted(own.items()))) if own else shipped()
+
+
+@cache
+def _with_own(values: tuple[tuple[str, float], ...]) -> Calibration:
+    return replace(shipped(), **{name: value for name, value in values if name in LIMITS})

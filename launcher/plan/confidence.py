@@ -62,9 +62,11 @@ def outside_reasons(workload: Workload) -> tuple[str, ...]:
     return tuple(reason for reason, holds in reasons.items() if holds)
 
 
-def half_width(workload: Workload) -> float:
-    """Logarithmic half width of the interval around the predicted step time."""
+def half_width(workload: Workload, own: float | None = None) -> float:
+    """Logarithmic half width of the interval around the predicted step time; ``own``: of a team's own calibration."""
     from launcher.plan.calibrated import SPREADS
 
+    if own is not None:
+        return own
     inside = SPREADS.get(regime(workload), max(SPREADS.values()))
     return inside * (OUTSIDE if outside_reasons(workload) else 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher.errors import Fault, PlanError
-from launcher.plan.rules import azure, checkpoint, cluster, engine, layout, outcome, training
+from launcher.plan.rules import azure, calibration, checkpoint, cluster, engine, layout, outcome, training
 
 if TYPE_CHECKING:
     from launcher.plan.plan import Finding, Plan
@@ -48,6 +48,7 @@ RULES = (
     cluster.image,
     cluster.node_limit,
     cluster.shared_memory,
+    calibration.own_constants,
     checkpoint.spot,
     checkpoint.directory,
     azure.variables,

@@ -17,6 +17,7 @@ from launcher.plan.states import context_bytes, start_bytes, states
 
 if TYPE_CHECKING:
     from launcher.plan.plan import Verdict
+    from launcher.plan.published_row import MemoryKind
     from launcher.plan.states import States
     from launcher.plan.workload import Workload
 
@@ -84,8 +85,15 @@ def total_bytes(workload: Workload) -> float:
     return rank.allocated + _rounding(workload, rank) + context_bytes(workload)
 
 
-def reported_bytes(workload: Workload) -> float:
-    """What the stack's own log prints: torchtitan the allocator's reserve, others the whole device."""
+def reported_bytes(workload: Workload, kind: MemoryKind = "device") -> float:
+    """What a report counts; of the whole device, torchtitan's log prints the allocator's reserve alone."""
+    rank = fullest_rank(workload)
+    if kind == "allocated":
+        return rank.allocated
+    if kind == "states":
+        return rank.states.parameters + rank.states.gradients + rank.states.optimizer
+    if kind == "activations":
+        return rank.activations
     outside = context_bytes(workload) if workload.stack.name == "torchtitan" else 0.0
     return total_bytes(workload) - outside
 

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from launcher.recipe.fields import field_types
+from launcher.recipe.fields import field_types, is_section
 from launcher.recipe.schema import Recipe
 
 if TYPE_CHECKING:
@@ -16,7 +16,10 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
 
 def apply_overrides(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
-    """``recipe`` with each ``key=value`` set. Keys must exist; values are numbers, words, true, false or null."""
+    """``recipe`` with each ``key=value`` set.
+
+    Keys must exist, but those inside mappings; values are numbers, words, true, false or null.
+    """
     for override in overrides:
         path, _, text = override.partition("=")
         recipe = _set(recipe, path.split("."), _value(text))
@@ -29,6 +32,9 @@ def changes_convergence(overrides: Iterable[str]) -> bool:
 
 
 def _set(node: Any, path: list[str], value: Any) -> Any:
+    if isinstance(node, dict):
+        others = {name: kept for name, kept in node.items() if name != path[0]}
+        return others if value is None else {**others, path[0]: value}
     if len(path) == 1:
         return replace(node, **{path[0]: value})
     return replace(node, **{path[0]: _set(getattr(node, path[0]), path[1:], value)})
@@ -48,9 +54,10 @@ def _value(text: str) -> Any:
 @cache
 def _tag(path: str) -> str:
     """The tag of a dotted key."""
-    *sections, name = path.split(".")
     owner: Any = Recipe
-    for section in sections:
-        owner = field_types(owner)[section]
-    found = next(field for field in fields(owner) if field.name == name)
+    for name in path.split("."):
+        found = next(field for field in fields(owner) if field.name == name)
+        owner = field_types(owner)[name]
+        if not is_section(owner):
+            break  # what follows is a name of the user's own, inside a mapping
     return str(found.metadata["tag"])

@@ -10,7 +10,7 @@ from launcher.catalog import vm_sizes
 from launcher.errors import PlanError
 from launcher.plan.assumptions import assumptions
 from launcher.plan.batch import make_batch
-from launcher.plan.calibration import shipped
+from launcher.plan.calibration import HALF_WIDTH, constants_of
 from launcher.plan.codec import plan_digest
 from launcher.plan.confidence import half_width, outside_reasons
 from launcher.plan.cost import make_cost, make_storage
@@ -78,16 +78,31 @@ def bare_plan(recipe: Recipe) -> Plan:
     return replace(plan, findings=worst_first(findings + outcome_findings(case, plan)))
 
 
+def workload_from(recipe: Recipe) -> Workload:
+    """The recipe as the predictors see it, whether its plan would be accepted or not.
+
+    Raises:
+        PlanError: there is no topology, no batch or no accelerator.
+    """
+    size = vm_sizes.find(recipe.cluster.instance_type)
+    accelerator, topology = accelerator_of(recipe.cluster, size), make_topology(recipe, size)
+    batch = make_batch(recipe.training, topology) if topology else None
+    if topology is None or batch is None or accelerator is None:
+        raise PlanError(f"no plan can be computed of {recipe.name}: launcher plan says why")
+    return workload_of(recipe, topology, batch, size, accelerator)
+
+
 def _assemble(recipe: Recipe, size: VmSize, device: Accelerator, topology: Topology, batch: Batch) -> Plan:
     workload = workload_of(recipe, topology, batch, size, device)
     count, cluster = parameters(workload.shape), recipe.cluster
     saved = CHECKPOINT_BYTES_PER_PARAMETER * count
-    taken = step(workload, shipped())
+    taken = step(workload, constants_of(recipe.calibration))
     seconds, ranks, nodes = taken.seconds, topology.world_size, topology.nodes
     goodput = (
         None if size.is_local else make_goodput(ranks=ranks, nodes=nodes, checkpoint_bytes=saved, step_seconds=seconds)
     )
-    time = _estimate(workload, batch, taken, goodput.efficiency if goodput else LOCAL_EFFICIENCY)
+    width = half_width(workload, recipe.calibration.get(HALF_WIDTH))
+    time = _estimate(workload, batch, taken, width, goodput.efficiency if goodput else LOCAL_EFFICIENCY)
     return Plan(
         recipe_name=recipe.name,
         recipe_digest="",
@@ -108,20 +123,20 @@ def _assemble(recipe: Recipe, size: VmSize, device: Accelerator, topology: Topol
         energy=make_energy(device, ranks=ranks, hours=time.expected_hours, region=cluster.region or size.price.region),
         storage=make_storage(saved, recipe.checkpoint.keep, is_free=size.is_local),
         calibration="outside" if outside_reasons(workload) else "inside",
-        assumptions=assumptions(workload, size, device),
+        assumptions=assumptions(workload, size, device, has_own=bool(recipe.calibration)),
         findings=(),
         goodput=goodput,
         traffic=traffic(workload),
     )
 
 
-def _estimate(workload: Workload, batch: Batch, step_taken: Step, efficiency: float) -> Estimate:
+def _estimate(workload: Workload, batch: Batch, step_taken: Step, width: float, efficiency: float) -> Estimate:
     taken = step_taken.seconds
     tokens_per_second = batch.tokens_per_step / taken
     per_gpu = tokens_per_second / workload.layout.world
     flops = model_flops_per_token(workload.shape, workload.seq)
     peak = workload.hardware.accelerator.peak_flops(workload.precision)
-    hours, spread = batch.train_steps * taken / 3600, exp(half_width(workload))
+    hours, spread = batch.train_steps * taken / 3600, exp(width)
     return Estimate(
         step_seconds=taken,
         low_seconds=taken / spread,

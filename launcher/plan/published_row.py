@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from launcher.catalog import accelerators
 from launcher.plan.stacks import published_stack
@@ -42,9 +42,13 @@ _UNPRINTED: dict[str, dict[str, int]] = {
 }
 
 
+MemoryKind = Literal["device", "allocated", "states", "activations"]
+"""What ``memory_gib`` counts: what the stack's log or nvidia-smi says, torch's largest allocation, or a part of it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PublishedRow:
-    """One published measurement."""
+    """One measured training configuration: a row of a published table, or a run of one's own."""
 
     id: str
     table: str
@@ -53,6 +57,9 @@ class PublishedRow:
     workload: Workload
     step_seconds: float | None
     memory_gib: float | None
+    memory_kind: MemoryKind = "device"
+    fits: bool | None = None
+    """Whether it ran, where a report of memory says so; False is out of memory."""
     note: str
 
 
@@ -69,8 +76,15 @@ def published_row(row: Row) -> PublishedRow:
         workload=_workload(row),
         step_seconds=_number(row, "step_s"),
         memory_gib=_number(row, "mem_gib"),
+        memory_kind=_memory_kind(row),
+        fits={"oom": False, "fits": True}.get(row.get("outcome", ""), True if row.get("mem_gib") else None),
         note=row.get("note", ""),
     )
+
+
+def _memory_kind(row: Row) -> MemoryKind:
+    known: dict[str, MemoryKind] = {"allocated": "allocated", "states": "states", "activations": "activations"}
+    return known.get(row.get("mem_kind", ""), "device")
 
 
 def _number(row: Row, name: str) -> float | None:
@@ -121,8 +135,9 @@ def _accumulates_fp32(row: Row) -> bool:
 
     BLOOM's bf16 runs do from row 82 on: the same configuration (f7a4) grew from 44 to 67 GB, 4 bytes a parameter.
     """
-    if row["table"] == "bigscience":
-        return row["prec"] == "bf16" and int(row["id"].rpartition("-")[2]) >= 82
+    if row["stack"] == "megatron-deepspeed":
+        is_early_bloom = row["table"] == "bigscience" and int(row["id"].rpartition("-")[2]) < 82
+        return row["prec"] == "bf16" and not is_early_bloom
     return row["stack"] != "megatron" or float(row["sw"]) < 2024
 
 

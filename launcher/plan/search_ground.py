@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from launcher.catalog import vm_sizes
 from launcher.plan.batch import make_batch
-from launcher.plan.calibration import shipped
+from launcher.plan.calibration import constants_of
 from launcher.plan.local_parameters import local_parameters
 from launcher.plan.memory import make_memory
 from launcher.plan.pipeline_time import SCHEDULE_BUBBLE
@@ -70,7 +70,7 @@ class Ground:
         device = accelerator_of(recipe.cluster, size)
         self.recipe, self.size, self.processes = recipe, size, processes_per_node(recipe, size)
         self.accelerator: Accelerator | None = device
-        self.constants = shipped()
+        self.constants = constants_of(recipe.calibration)
         self._paces: dict[tuple[object, ...], Pace] = {}
         self._drags: dict[tuple[str, int], Drag] = {}
         self._state_bytes: dict[tuple[object, ...], list[float]] = {}

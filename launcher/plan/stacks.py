@@ -35,6 +35,7 @@ _PUBLISHED: dict[str, tuple[str, Literal["fsdp", "deepspeed", "megatron"], bool]
     "megatron-deepspeed": ("megatron-deepspeed", "megatron", False),
     "megascale": ("megascale", "megatron", True),
     "meta": ("meta", "megatron", True),
+    "fsdp-autocast": ("autocast", "fsdp", False),
     "composer-fsdp": ("composer", "fsdp", False),
     "torch-fsdp-compile": ("torchtitan", "fsdp", True),
     "torchtitan-compile": ("torchtitan", "fsdp", True),

@@ -378,3 +378,5 @@ class Recipe:
     """When to stop."""
     entry: Entry = key("convergence", factory=Entry)
     """What each rank runs."""
+    calibration: dict[str, float] = key("metadata", factory=dict)
+    """Constants of your own stack that the plan uses instead of the shipped ones, as ``launcher calibrate`` wrote."""

@@ -178,7 +178,7 @@ def _figures(plan: Plan, rows: Sequence[Row], counted: Sequence[Row]) -> Iterato
     steps = max((row.step for row in counted if metrics.LOSS in row.metrics), default=0)
     part = steps / plan.batch.train_steps
     hours = _seconds(rows) / SECONDS_PER_HOUR if counted else None
-    price, warm, time = plan.cost.dollars_per_hour, _warm(counted), plan.time
+    price, warm, time = plan.cost.dollars_per_hour, warm_rows(counted), plan.time
     yield Figure(
         name="step_seconds", label="step", unit="seconds",
         planned=time.step_seconds, low=time.low_seconds, high=time.high_seconds,
@@ -261,8 +261,8 @@ def _by_attempt(rows: Iterable[Row]) -> list[list[Row]]:
     return list(attempts.values())
 
 
-def _warm(counted: Iterable[Row]) -> list[Row]:
-    """Rows without the first of each attempt: a fifth of them, at most MOST_WARM_UP_ROWS."""
+def warm_rows(counted: Iterable[Row]) -> list[Row]:
+    """Rows with a step time, without the first of each attempt: a fifth of them, at most MOST_WARM_UP_ROWS."""
     timed = [row for row in counted if metrics.STEP_SECONDS in row.metrics]
     return [row for rows in _by_attempt(timed) for row in rows[min(MOST_WARM_UP_ROWS, len(rows) // 5) :]]
 

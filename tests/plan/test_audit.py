@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from launcher.plan.audit import Audit, audit
+from launcher.plan.audit import Audit, audit, read_rows
 from launcher.plan.published_row import published_row
 
 PUBLISHED = Path(__file__).parents[1] / "published"
@@ -25,11 +25,11 @@ def published() -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def answer() -> Audit:
-    return audit(published())
+    return audit(*read_rows(published()))
 
 
 def test_every_row_is_predicted_or_named_with_a_reason(answer: Audit) -> None:
-    assert len(answer.rows) + len(answer.excluded) == 606
+    assert len(answer.rows) + len(answer.excluded) == 606 + 27
     assert {reason for _, reason in answer.excluded} == {"hybrid state-space model, no shape printed in the table"}
     assert len(answer.excluded) == 39
 
@@ -63,16 +63,39 @@ def test_the_interval_covers_what_it_says(answer: Audit) -> None:
     assert total.coverage >= 0.8  # in sample; of left-out rows fit.py sets it to 0.8
 
 
+def test_reported_memory_is_met(answer: Audit) -> None:
+    total = answer.summary[0]
+
+    assert total.memory_rows == 76
+    assert total.median_memory_error is not None
+    assert total.median_memory_error < 0.07
+
+
+def test_no_row_that_ran_is_refused_and_none_that_ran_out_of_memory_is_said_to_fit(answer: Audit) -> None:
+    outcomes = [row.fits for row in answer.rows]
+
+    assert outcomes.count(False) == 6
+    assert outcomes.count(True) == 69
+    assert answer.summary[0].misjudged == ()
+
+
+def test_a_row_that_ran_although_it_should_not_fit_is_named() -> None:
+    (row,) = [row for row in published() if row["id"] == "alpaca-7b-1"]
+
+    ran = audit(*read_rows([{**row, "outcome": "fits"}]))
+    assert ran.summary[0].misjudged == ("alpaca-7b-1",)
+
+
 def test_a_column_the_model_needs_is_named_when_it_is_empty() -> None:
     row = {**published()[0], "h": ""}
 
-    assert audit([row]).excluded == ((row["id"], f"{row['id']}: column h is empty"),)
+    assert read_rows([row])[1] == [(row["id"], f"{row['id']}: column h is empty")]
 
 
 def test_an_unknown_stack_is_said() -> None:
     row = {**published()[0], "stack": "alpa"}
 
-    assert "unknown stack 'alpa'" in audit([row]).excluded[0][1]
+    assert "unknown stack 'alpa'" in read_rows([row])[1][0][1]
 
 
 def test_torchtitan_pipelines_cut_the_local_batch_into_as_many_micro_batches_as_stages() -> None:
