@@ -24,16 +24,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import least_squares
 
-from launcher.plan.calibrated import MEMORY
+from launcher.plan.audit import read_rows
+from launcher.plan.calibrated import MEMORY, SPREADS
 from launcher.plan.calibration import Calibration
 from launcher.plan.confidence import COVERAGE, regime
 from launcher.plan.memory import reported_bytes
-from launcher.plan.published_row import PublishedRow, published_row
 from launcher.plan.rates import TILE
 from launcher.plan.step_time import step
+from launcher.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from launcher.plan.published_row import PublishedRow
 
 HERE = Path(__file__).parent
 CALIBRATED = HERE.parents[1] / "launcher" / "plan" / "calibrated.py"
@@ -41,16 +44,13 @@ ROW_ERROR = 0.05
 """Log error of a row that weighs as much as a constant one sigma off its prior."""
 
 
-def rows(*, with_memory: bool = False) -> list[PublishedRow]:
-    """Every row with a step time (or a memory) and a shape."""
-    wanted = "mem_gib" if with_memory else "step_s"
+def rows() -> list[PublishedRow]:
+    """Every row of the shared schema that can be predicted."""
     found = []
     for path in sorted(HERE.glob("*.csv")):
         with path.open() as lines:
-            for row in csv.DictReader(lines):
-                if row.get(wanted) and row["kind"] != "hybrid":
-                    found.append(published_row(row))
-    return found
+            found += [row for row in csv.DictReader(lines) if "step_s" in row]
+    return read_rows(found)[0]
 
 
 def fit(measured: Sequence[PublishedRow], names: Sequence[str], held: Calibration, *, rounds: int = 30) -> Calibration:
@@ -152,6 +152,40 @@ def report(measured: Sequence[PublishedRow], constants: Calibration) -> None:
         print(f"  {' '.join(map(str, table)):34s}{describe(log_errors(members, constants))}")  # type: ignore[call-overload]
 
 
+def report_left_out(kept: Sequence[PublishedRow], errors: np.ndarray) -> None:
+    """Errors of left-out rows: of all, of tables (dense), of models (experts); and what the intervals cover."""
+    dense = np.array([not row.workload.shape.is_moe for row in kept])
+    print(f"left out, dense rows                {describe(errors[dense])}")
+    print(f"left out, rows with experts         {describe(errors[~dense])}")
+    tables = by([row for row in kept if not row.workload.shape.is_moe], lambda row: row.table)
+    sizes = {id(row): abs(error) for row, error in zip(kept, errors, strict=True)}
+    medians = {table: float(np.median([sizes[id(row)] for row in members])) for table, members in tables.items()}
+    worst = max(medians, key=lambda table: medians[table])
+    middle = np.median(list(medians.values()))
+    print(
+        f"medians of {len(medians)} dense tables: median {100 * middle:.1f}, worst {100 * medians[worst]:.1f} ({worst})"
+    )
+    for name, covered in (("shipped", SPREADS), ("each regime's without its table", None)):
+        print(f"left-out rows inside the 80 % interval, {name}: {100 * coverage(kept, errors, covered):.0f} %")
+
+
+def coverage(kept: Sequence[PublishedRow], errors: np.ndarray, widths: dict[str, float] | None) -> float:
+    """Share of left-out rows inside intervals of ``widths``; None: widths from the other tables of the regime alone."""
+    inside = []
+    for row, error in zip(kept, errors, strict=True):
+        if widths is None:
+            others = [
+                abs(found)
+                for other, found in zip(kept, errors, strict=True)
+                if regime(other.workload) == regime(row.workload) and other.table != row.table
+            ]
+            width = float(np.quantile(others, COVERAGE)) if others else max(SPREADS.values())
+        else:
+            width = widths[regime(row.workload)]
+        inside.append(abs(error) <= width)
+    return float(np.mean(inside))
+
+
 def spreads(measured: Sequence[PublishedRow], errors: np.ndarray) -> dict[str, float]:
     """Per regime: the half width that covers the stated share of left-out rows."""
     sizes: dict[str, list[float]] = defaultdict(list)
@@ -160,15 +194,15 @@ def spreads(measured: Sequence[PublishedRow], errors: np.ndarray) -> dict[str, f
     return {name: float(np.quantile(found, COVERAGE)) for name, found in sizes.items()}
 
 
-def fit_memory() -> dict[str, float]:
+MODERN_GRID = {"fragmentation": [x / 100 for x in range(11)]}
+OLD_GRID = {"old_fragmentation": [x / 100 for x in range(13)], "megatron_deepspeed_gib": [x / 2 for x in range(17)]}
+
+
+def fit_memory(sized: Sequence[PublishedRow]) -> dict[str, float]:
     """The three constants of memory, on a grid: least mean log error of the rows that print memory."""
-    modern = {"fragmentation": [x / 100 for x in range(11)]}
-    old = {"old_fragmentation": [x / 100 for x in range(13)], "megatron_deepspeed_gib": [x / 2 for x in range(17)]}
-    sized = [row for row in rows(with_memory=True) if row.memory_gib]
-    for grid, is_old in ((modern, False), (old, True)):
+    for grid, is_old in ((MODERN_GRID, False), (OLD_GRID, True)):
         members = [row for row in sized if (row.workload.stack.release < 2023) is is_old]
         MEMORY.update(min(combinations(grid), key=lambda values: memory_error(members, dict(values))))
-    print("memory", MEMORY, describe(memory_errors(sized)))
     return MEMORY
 
 
@@ -179,14 +213,30 @@ def combinations(grid: dict[str, list[float]]) -> list[dict[str, float]]:
 
 
 def memory_error(members: Sequence[PublishedRow], values: dict[str, float]) -> float:
-    """Mean |ln(predicted / measured)| with ``values`` set."""
+    """Mean |ln(predicted / measured)| with ``values`` set; 0 without rows, so that the first choice wins."""
     MEMORY.update(values)
-    return float(np.abs(memory_errors(members)).mean())
+    return float(np.abs(memory_errors(members)).mean()) if members else 0.0
 
 
 def memory_errors(members: Sequence[PublishedRow]) -> np.ndarray:
     """ln(predicted / measured) of each row's memory."""
-    return np.array([np.log(reported_bytes(row.workload) / 2**30 / (row.memory_gib or 1)) for row in members])
+    return np.array(
+        [np.log(reported_bytes(row.workload, row.memory_kind) / GIB / (row.memory_gib or 1)) for row in members]
+    )
+
+
+def report_memory(sized: Sequence[PublishedRow], *, leaves_out: bool) -> None:
+    """Errors of memory in sample, and of every table under constants fitted without it."""
+    print(f"memory{'':30s}{describe(memory_errors(sized))}   {fit_memory(sized)}")
+    if not leaves_out:
+        return
+    errors = []
+    for table, members in by(sized, lambda row: row.table).items():
+        fit_memory([row for row in sized if row.table != table])
+        errors.append(memory_errors(members))
+        print(f"  {f'memory without {table}':34s}{describe(errors[-1])}   {MEMORY}")
+    print(f"memory left out{'':21s}{describe(np.concatenate(errors))}")
+    fit_memory(sized)
 
 
 def write(constants: Calibration, widths: dict[str, float]) -> None:
@@ -196,7 +246,7 @@ def write(constants: Calibration, widths: dict[str, float]) -> None:
     lines += ["}", "", "SPREADS = {"]
     lines += [f'    "{name}": {width:.4f},' for name, width in sorted(widths.items())]
     lines += ["}", '"""Logarithmic half width that covers 80 % of left-out rows, by regime (``confidence.py``)."""', ""]
-    lines += ["MEMORY = {", *(f'    "{name}": {value:g},' for name, value in fit_memory().items()), "}"]
+    lines += ["MEMORY = {", *(f'    "{name}": {value:g},' for name, value in MEMORY.items()), "}"]
     lines += ['"""Shares of memory lost to gaps, and NCCL buffers before 2023 (``memory.py``, ``states.py``)."""', ""]
     CALIBRATED.write_text("\n".join(lines))
 
@@ -234,19 +284,19 @@ def main() -> None:
     if options.rates:
         fit_rates()
         return
-    measured = rows()
-    fit_memory()
+    leaves_out = options.leave_out or options.write
+    published = rows()
+    measured = [row for row in published if row.step_seconds]
+    report_memory([row for row in published if row.memory_gib], leaves_out=leaves_out)
     constants = fit_all(measured)
     for field in fields(constants):
         prior, sigma = field.metadata["prior"], field.metadata["sigma"]
         value = getattr(constants, field.name)
         print(f"  {field.name:34s}{value:12.5g}   prior {prior:g}, {(value - prior) / sigma:+.1f} sigma")
     report(measured, constants)
-    if options.leave_out or options.write:
+    if leaves_out:
         kept, errors = left_out(measured)
-        dense = np.array([not row.workload.shape.is_moe for row in kept])
-        print(f"left out, dense rows                {describe(errors[dense])}")
-        print(f"left out, rows with experts         {describe(errors[~dense])}")
+        report_left_out(kept, errors)
         if options.write:
             write(constants, spreads(kept, errors))
 
