@@ -30,7 +30,7 @@ class ExpertSeconds(NamedTuple):
 def expert_seconds(workload: Workload, profile: Profile, links: Links, constants: Calibration) -> ExpertSeconds:
     """One layer's experts on one rank, tokens spread evenly."""
     shape, layout = workload.shape, workload.layout
-    routed = workload.tokens / layout.tensor * shape.experts_per_token
+    routed = workload.tokens * workload.expert_tensor / layout.tensor * shape.experts_per_token
     return ExpertSeconds(
         products=_products(workload, routed, constants),
         movement=_movement(workload, routed, profile, constants),
@@ -48,7 +48,8 @@ def _products(workload: Workload, routed: float, constants: Calibration) -> Pair
     def seconds(m: float, n: float, k: float) -> float:
         return (engine.seconds(m, n, k) - start) * local / constants.expert_products
 
-    joined, width, hidden = (2 if shape.is_gated else 1) * shape.expert_ffn, shape.expert_ffn, shape.hidden
+    width, hidden = shape.expert_ffn / workload.expert_tensor, shape.hidden
+    joined = (2 if shape.is_gated else 1) * width
     forward = seconds(tokens, joined, hidden) + seconds(tokens, hidden, width)
     inputs = seconds(tokens, hidden, joined) + seconds(tokens, width, hidden)
     weights = seconds(joined, hidden, tokens) + seconds(hidden, width, tokens)
@@ -58,9 +59,10 @@ def _products(workload: Workload, routed: float, constants: Calibration) -> Pair
 def _movement(workload: Workload, routed: float, profile: Profile, constants: Calibration) -> Pair:
     shape, memory = workload.shape, rates(workload.hardware.accelerator).memory
     passes = 2 * routed * shape.hidden * profile.expert_passes / 3
-    activation = 2 * routed * (3 if shape.is_gated else 2) * shape.expert_ffn * constants.memory_fused
+    width = shape.expert_ffn / workload.expert_tensor
+    activation = 2 * routed * (3 if shape.is_gated else 2) * width * constants.memory_fused
     moved = (passes + activation) / memory
-    cast = 4 * routed * (shape.hidden + shape.expert_ffn) * _cast(workload, constants) / memory
+    cast = 4 * routed * (shape.hidden + width) * _cast(workload, constants) / memory
     host = profile.expert_seconds
     if shape.experts < MANY_EXPERTS or shape.experts_per_token == 1:
         host = min(host, constants.expert_seconds_2025)
@@ -89,6 +91,6 @@ def _exchange(workload: Workload, routed: float, links: Links, constants: Calibr
     else:
         nodes = span / max(links.hardware.island, 1)
         visited = nodes * (1 - (1 - 1 / nodes) ** shape.experts_per_token) * (1 - 1 / nodes)
-        sent = 2 * workload.tokens / layout.tensor * shape.hidden * visited
+        sent = 2 * workload.tokens * workload.expert_tensor / layout.tensor * shape.hidden * visited
         once = (1 - constants.expert_overlap) * sent / links.network + 2 * routed * shape.hidden / inside
     return Pair(2 * once, 2 * once)

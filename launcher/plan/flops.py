@@ -36,6 +36,11 @@ def model_flops_per_token(shape: Shape, seq: int) -> float:
     return 3 * forward_flops_per_token(shape, seq)
 
 
+def causal_flops_per_token(shape: Shape, seq: int) -> float:
+    """Forward and backward with the half of the scores that causal attention needs."""
+    return 3 * (forward_flops_per_token(shape, seq) - 2 * shape.layers * shape.heads * shape.head_dim * seq)
+
+
 def recomputed_share(workload: Workload) -> float:
     """Share of the forward pass that is computed twice."""
     match workload.recompute:
@@ -43,7 +48,7 @@ def recomputed_share(workload: Workload) -> float:
             return 1.0
         case "selective-layer" | "partial-1/2" | "selective-op":
             return 0.5
-        case "selective" if not workload.has_flash:
+        case "selective":
             shape = workload.shape
             scores = 4 * shape.layers * shape.heads * shape.head_dim * workload.seq
             return scores / forward_flops_per_token(shape, workload.seq)

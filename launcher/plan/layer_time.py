@@ -164,7 +164,7 @@ def _recompute(workload: Workload, seconds: LayerSeconds) -> float:
             return 0.5 * seconds.forward
         case "selective-op":  # every other product, and most of what lies between
             return 0.5 * (seconds.products.forward + seconds.cast.forward) + 0.6 * seconds.memory.forward
-        case "selective" if not workload.has_flash:
+        case "selective":
             return seconds.attention.forward
         case _:
             return 0.0

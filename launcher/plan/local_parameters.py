@@ -50,18 +50,21 @@ def layer_parameters(shape: Shape, tensor: int) -> tuple[float, float]:
     return (dense + rest) / tensor, moe * shape.experts * expert_parameters(shape)
 
 
-def local_parameters(workload: Workload, *, layers: float, has_first: bool, has_last: bool) -> LocalParameters:
-    """Parameters of a stage of ``layers`` layers, with the embedding or the head where it is an end.
+def rank_layer(workload: Workload) -> tuple[float, float]:
+    """One average layer's share of a rank before ZeRO: all but experts, and its experts."""
+    dense, experts = layer_parameters(workload.shape, workload.layout.tensor)
+    return dense, experts / workload.layout.expert / workload.expert_tensor
 
-    Experts are cut by expert ranks and, within each, by tensor ranks that do not serve as expert ranks: none here.
-    """
+
+def local_parameters(workload: Workload, *, layers: float, has_first: bool, has_last: bool) -> LocalParameters:
+    """Parameters of a stage of ``layers`` layers, with the embedding or the head where it is an end."""
     shape, layout = workload.shape, workload.layout
-    each, experts = layer_parameters(shape, layout.tensor)
+    each, experts = rank_layer(workload)
     table = shape.vocab * shape.hidden / layout.tensor
     ends = has_first * (table + shape.positions * shape.hidden)
     if has_last and not (has_first and shape.is_tied):
         ends += table + norm_parameters(shape)
-    return LocalParameters(each * layers, experts * layers / layout.expert, ends, table if has_last else 0.0)
+    return LocalParameters(each * layers, experts * layers, ends, table if has_last else 0.0)
 
 
 def fullest_layers(workload: Workload) -> int:

@@ -6,7 +6,7 @@ from math import log2
 from typing import TYPE_CHECKING
 
 from launcher.plan.links import STEP_SECONDS
-from launcher.plan.local_parameters import fullest_layers, layer_parameters, local_parameters
+from launcher.plan.local_parameters import fullest_layers, local_parameters, rank_layer
 from launcher.plan.profile import PREFETCHING_DEEPSPEED
 from launcher.plan.rates import rates
 
@@ -53,7 +53,7 @@ def optimizer_seconds(workload: Workload, constants: Calibration) -> float:
     """Adam over this rank's share of the state, on the GPU or on the host."""
     layout, local = workload.layout, busiest_parameters(workload)
     shared = min(layout.shard_group, layout.replicas) if layout.zero_stage else 1
-    expert_shared = _expert_replicas(workload) if layout.zero_stage else 1
+    expert_shared = workload.expert_replicas if layout.zero_stage else 1
     owned = local.dense / shared + local.experts / expert_shared
     if workload.lora_rank:
         owned *= 0.01
@@ -81,7 +81,7 @@ def _replicated(workload: Workload, profile: Profile, links: Links, busy: float)
     ranks = layout.replicas
     seconds = wire * local.dense * (ranks - 1) / ranks / links.gather(ranks, layout.tensor)
     if local.experts:
-        copies = _expert_replicas(workload)
+        copies = workload.expert_replicas
         seconds += wire * local.experts * (copies - 1) / copies / links.gather(copies, layout.expert)
     if profile.kind in ("megatron", "old-megatron"):
         return seconds * (1 - profile.data_overlap)
@@ -104,8 +104,7 @@ def _sharded(workload: Workload, profile: Profile, links: Links, constants: Cali
     """ZeRO-3 and FSDP: gather in forward, gather and scatter in backward, layer by layer, behind the present layer."""
     layout = workload.layout
     group = min(layout.shard_group, layout.replicas)
-    dense, experts = layer_parameters(workload.shape, layout.tensor)
-    size = 2 * (dense + experts / layout.expert)
+    size = 2 * sum(rank_layer(workload))
     wide = 2 if workload.stack.name in ("torchtitan", "fsdp") else 1  # gradients scattered in fp32
     bandwidth = links.gather(group, layout.tensor)
     if profile.kind == "deepspeed":
@@ -130,9 +129,3 @@ def _lora(workload: Workload, links: Links) -> float:
     shape = workload.shape
     adapters = 8 * workload.lora_rank * (shape.hidden + shape.ffn) * fullest_layers(workload)
     return adapters * 8 / links.gather(workload.layout.replicas, workload.layout.tensor)
-
-
-def _expert_replicas(workload: Workload) -> int:
-    """Ranks that hold the same experts: expert ranks are taken out of tensor, context and data ranks."""
-    layout = workload.layout
-    return max(1, layout.world // layout.pipeline // layout.expert)

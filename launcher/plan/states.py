@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from launcher.plan.activations import has_autocast, width
 from launcher.plan.calibrated import MEMORY
-from launcher.plan.local_parameters import layer_parameters
+from launcher.plan.local_parameters import rank_layer
 from launcher.units import GIB
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def sharded(workload: Workload, local: LocalParameters, stage: int) -> float:
     if layout.zero_stage < stage:
         return local.all
     group = min(layout.shard_group, layout.replicas)
-    experts = max(1, layout.world // layout.pipeline // layout.expert) if local.experts else 1
+    experts = workload.expert_replicas if local.experts else 1
     return local.dense / group + local.experts / min(experts, max(group, 1))
 
 
@@ -81,8 +81,7 @@ def _fully_sharded(workload: Workload, local: LocalParameters) -> States:
     size = width(workload) + (4 if has_autocast(workload) else 0)  # autocast gathers fp32 and keeps 16-bit copies
     shard = sharded(workload, local, 1)
     keeps = layout.zero_stage < 3 or layout.pipeline > 1
-    dense, experts = layer_parameters(workload.shape, layout.tensor)
-    layer = dense + experts / layout.expert
+    layer = sum(rank_layer(workload))
     adds_up = 4 * local.all if keeps and workload.micro_batches > 1 else 0
     gathered = size * (local.all if keeps else 2 * layer + local.head)
     flowing = (size + 4) * max(layer, local.head)
@@ -128,8 +127,7 @@ def _megatron(workload: Workload, local: LocalParameters) -> States:
     size = width(workload)
     stage = workload.layout.zero_stage
     if stage == 3:
-        dense, experts = layer_parameters(workload.shape, workload.layout.tensor)
-        gathered = (size + 4) * 2 * (dense + experts / workload.layout.expert) + size * local.ends
+        gathered = (size + 4) * 2 * sum(rank_layer(workload)) + size * local.ends
         shard = sharded(workload, local, 3)
         return States(size * shard, size * shard, ADAM_STATE * shard, gathered, 0)
     gradient = size if size == 4 or not workload.accumulates_fp32 else 4

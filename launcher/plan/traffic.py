@@ -61,7 +61,8 @@ def _context_bytes(workload: Workload) -> float:
 def _expert_bytes(workload: Workload) -> float:
     """Each routed copy out and back, forward and backward."""
     layout, shape = workload.layout, workload.shape
-    copies = width(workload) * workload.tokens / layout.tensor * shape.experts_per_token * shape.hidden
+    tokens = workload.tokens * workload.expert_tensor / layout.tensor
+    copies = width(workload) * tokens * shape.experts_per_token * shape.hidden
     layers = shape.moe_layers / layout.pipeline * workload.micro_batches
     return 4 * copies * (layout.expert - 1) / layout.expert * layers
 

@@ -158,6 +158,20 @@ class Workload:
         return self.micro_batch * self.seq // self.layout.context
 
     @property
+    def expert_tensor(self) -> int:
+        """Tensor ranks that share the columns of each expert: all under our engines, as in a dense layer.
+
+        1 in Megatron's recipes, whose tensor ranks hold other experts (``expert_tensor_parallel_size: 1``).
+        """
+        return 1 if self.stack.family == "megatron" else self.layout.tensor
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks that hold the same part of the same experts."""
+        layout = self.layout
+        return max(1, layout.world // (layout.pipeline * layout.expert * self.expert_tensor))
+
+    @property
     def global_batch(self) -> int:
         """Sequences per optimizer step."""
         return self.micro_batch * self.micro_batches * self.layout.data

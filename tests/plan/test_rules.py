@@ -9,8 +9,8 @@ import pytest
 
 from launcher.errors import PlanError
 from launcher.plan.overrides import apply_overrides
-from launcher.plan.planner import make_plan
-from launcher.recipe.schema import Checkpoint, Cluster, Data, Limits, Parallelism, Recipe, Training
+from launcher.plan.planner import bare_plan, make_plan
+from launcher.recipe.schema import Checkpoint, Cluster, Data, Entry, Limits, Parallelism, Recipe, Training
 from tests.plan.recipes import GPT3_175B, LLAMA2_7B, LLAMA3_8B, MIXTRAL_8X7B, TINY, on, recipe
 
 if TYPE_CHECKING:
@@ -271,8 +271,10 @@ def test_more_than_100_nodes_need_a_support_request() -> None:
 
 
 def test_shared_memory_must_hold_what_loader_workers_prefetch() -> None:
-    asked = recipe(training=SHORT, cluster=on(A100, shm_size="2g"), data=Data(num_workers=8))
+    data = Data(num_workers=8)
+    asked = recipe(training=SHORT, cluster=on(A100, shm_size="2g"), data=data, entry=Entry(script="train.py"))
 
+    assert "plan.shm_size" not in found(recipe(training=SHORT, cluster=on(A100, shm_size="2g"), data=data))  # threads
     finding = found(asked)["plan.shm_size"]
     assert "the container has 2 GiB" in finding.message
     assert finding.edits[0].overrides == ("cluster.shm_size=64g",)
@@ -337,3 +339,36 @@ def test_overrides_apply_numbers_words_and_null() -> None:
 
     assert (changed.training.micro_batch_size, changed.parallelism.engine) == (4, "fsdp")
     assert changed.cluster.processes_per_instance is None
+
+
+def test_a_utilisation_beyond_the_peak_is_said_to_be_a_convention() -> None:
+    # nanoGPT pull 464: an MFU of 104 % was printed and believed.
+    training = Training(seq_length=131_072, global_batch_size=4, train_steps=10)
+    model = replace(LLAMA3_8B, max_position_embeddings=131_072, num_hidden_layers=8)
+    fast = {"cudnn_attention_blackwell": 0.8, "attention_backward": 1.1}
+    asked = recipe(
+        model,
+        training=training,
+        parallelism=Parallelism(engine="fsdp", zero_stage=3),
+        cluster=on("Standard_ND128isr_GB300_v6"),
+        calibration=fast,
+    )
+
+    plan = make_plan(asked)
+    assert plan.time.mfu is not None
+    assert plan.time.mfu > 1
+    (finding,) = [finding for finding in plan.findings if finding.code == "plan.mfu"]
+    assert finding.level == "warning"
+    assert "131072 x 131072 scores" in finding.message
+
+
+def test_recomputing_fused_attention_costs_time_and_frees_nothing() -> None:
+    training = replace(SHORT, seq_length=2048)
+    selective = replace(training, activation_checkpointing="selective")
+    saving, plain = (recipe(GPT3_175B, training=asked, cluster=on(A100)) for asked in (selective, training))
+
+    assert found(saving)["plan.selective_fused"].level == "note"
+    assert "plan.selective_fused" not in found(plain)
+    with_recompute, without = (bare_plan(asked) for asked in (saving, plain))
+    assert with_recompute.time.step_seconds > without.time.step_seconds
+    assert with_recompute.memory.bytes_per_gpu == pytest.approx(without.memory.bytes_per_gpu, rel=0.01)

@@ -148,8 +148,12 @@ def node_limit(case: Case) -> Iterator[Finding]:
 
 
 def shared_memory(case: Case) -> Iterator[Finding]:
-    """Loader workers hand batches over in shared memory, of which containers have 2 GB unless told otherwise."""
-    asked, workers = case.recipe.cluster.shm_size, case.recipe.data.num_workers
+    """A team's loader hands batches over in shared memory, of which containers have 2 GB unless told otherwise.
+
+    Our own reads ahead in threads and needs none.
+    """
+    asked = case.recipe.cluster.shm_size
+    workers = case.recipe.data.num_workers if case.recipe.entry.script else 0
     if asked is not None and not re.fullmatch(r"\d+[bkmg]?", asked.lower()):
         message = f"shm_size {asked!r} is not a number with b, k, m or g"
         yield finding("error", "shm_size", message, "cluster.shm_size", edits=(("cluster.shm_size=null",),))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from launcher.plan.families.decoder import shape_of
+from launcher.plan.flops import causal_flops_per_token
 from launcher.plan.rules.case import finding
 from launcher.units import GIB, format_bytes, format_dollars
 
@@ -93,6 +95,21 @@ def network_bound(case: Case, plan: Plan) -> Iterator[Finding]:
         edits=((f"parallelism.shard_group_size={plan.topology.processes_per_node}",),)
         if case.recipe.parallelism.zero_stage == 3 and case.recipe.parallelism.engine == "fsdp"
         else (),
+    )
+
+
+def utilisation(case: Case, plan: Plan) -> Iterator[Finding]:
+    """More than the peak is no speed but a convention: MFU counts all scores, causal kernels compute half of them."""
+    mfu, training = plan.time.mfu, case.recipe.training
+    if mfu is None or mfu <= 1:
+        return
+    causal = causal_flops_per_token(shape_of(case.recipe.model), training.seq_length) / plan.time.flops_per_token
+    yield finding(
+        "warning",
+        "mfu",
+        f"MFU of {mfu:.0%} counts the full square of {training.seq_length} x {training.seq_length} scores, as "
+        f"Megatron-LM and PaLM do; against the half that causal attention needs it is {mfu * causal:.0%}",
+        "training.seq_length",
     )
 
 

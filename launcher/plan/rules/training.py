@@ -197,6 +197,24 @@ def head_width(case: Case) -> Iterator[Finding]:
         )
 
 
+def selective_fused(case: Case) -> Iterator[Finding]:
+    """Fused attention keeps 4 bytes a head and token (arXiv:2205.14135): computing it twice frees next to nothing."""
+    training = case.recipe.training
+    if training.activation_checkpointing != "selective" or training.attention == "eager":
+        return
+    key = "training.activation_checkpointing"
+    yield finding(
+        "note",
+        "selective_fused",
+        f"{training.attention} attention keeps no scores: selective recomputation pays for a second attention pass and "
+        "frees almost nothing",
+        key,
+        "training.attention",
+        allowed="none, or full where memory is short",
+        edits=((f"{key}=none",), (f"{key}=full",)),
+    )
+
+
 def warmup(case: Case) -> Iterator[Finding]:
     """A warm-up longer than the run never reaches the peak learning rate."""
     training = case.recipe.training
