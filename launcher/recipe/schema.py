@@ -88,6 +88,8 @@ class Model:
     """Weight of the load-balancing loss; read only when ``num_local_experts > 0``."""
     init_from: str | None = key("convergence", None)
     """Start from these weights: a Hugging Face folder, an ``azureml:`` model, or a run's handle."""
+    init_optimizer: bool = key("convergence", False)
+    """Whether Adam's moments come along from ``init_from``, a run or checkpoint of ours; steps count from 0 again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +122,20 @@ class Schedule:
     """Steps over which the rate falls; up to the last step when not given."""
     min_learning_rate_ratio: float = key("convergence", 0.1, at_least=0, at_most=1)
     """Final learning rate divided by the peak."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora:
+    """Low-rank adapters beside frozen weights (Hu et al., arXiv:2106.09685), made by peft."""
+
+    rank: int = key("convergence", 0, at_least=0)
+    """Rank of each update (peft's ``r``); 0 trains all weights."""
+    alpha: float = key("convergence", 16.0, above=0)
+    """The update is scaled by ``alpha / rank``."""
+    dropout: float = key("convergence", 0.0, at_least=0, at_most=0.9)
+    """Dropout probability on the adapters' input."""
+    target_modules: tuple[str, ...] = key("convergence", ())
+    """Last names of the adapted linear layers; all of a layer's (of attention alone where it has experts) if empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +174,10 @@ class Training:
     """Optimizer and its numbers."""
     schedule: Schedule = key("convergence", factory=Schedule)
     """Learning rate over steps."""
+    lora: Lora = key("convergence", factory=Lora)
+    """Adapters instead of all weights."""
+    profile: str | None = key("runtime", None)
+    """Record these steps with torch's profiler: ``steps:10-12``, first and last."""
 
 
 @dataclass(frozen=True, kw_only=True)
