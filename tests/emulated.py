@@ -61,8 +61,7 @@ class Inside:
 
     def accepted(self, name: str | None = None) -> list[str]:
         """Names of accepted jobs, of one name if given."""
-        names = [entry["name"] for entry in self.ask("ledger")["accepted"]]
-        return [one for one in names if name is None or one == name]
+        return [entry["name"] for entry in self.ask("ledger", **({"name": name} if name else {}))["accepted"]]
 
     def requests(self) -> list[tuple[str, str, int]]:
         """(method, host and path, bytes) of every request to Azure since the last ``traffic/clear``."""

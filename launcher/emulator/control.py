@@ -25,7 +25,7 @@ class Control:
         self._sign_in = sign_in
         self._traffic = traffic
         self._verbs: dict[str, Callable[[dict[str, Any]], Any]] = {
-            "ledger": lambda asked: self._ledger(),
+            "ledger": lambda asked: self._ledger(**asked),
             "jobs": lambda asked: {name: self._job(job) for name, job in self._workspace.jobs.items()},
             "faults": self._add_faults,
             "faults/clear": lambda asked: self._faults.clear(),
@@ -48,9 +48,16 @@ class Control:
         except (KeyError, TypeError, ValueError) as error:
             raise RefusedError(400, "BadRequest", str(error)) from error
 
-    def _ledger(self) -> dict[str, Any]:
+    def _ledger(self, name: str | None = None) -> dict[str, Any]:
+        """Who was accepted and how often each name was PUT: all, or one name."""
         with self._workspace.lock:
-            return {"accepted": list(self._workspace.accepted), "puts": dict(self._workspace.puts)}
+            accepted, puts = self._workspace.accepted, self._workspace.puts
+            if name is None:
+                return {"accepted": list(accepted), "puts": dict(puts)}
+            return {
+                "accepted": [entry for entry in accepted if entry["name"] == name],
+                "puts": {name: puts.get(name, 0)},
+            }
 
     def _job(self, job: Job) -> dict[str, Any]:
         return {

@@ -70,7 +70,7 @@ class FaultBox:
         self._waiting: list[tuple[Fault, int]] = []
         self._invisible_until: dict[str, float] = {}
         self.hits: list[tuple[str, str, Kind]] = []
-        """Method, path and kind of every fault that struck."""
+        """Method, path and kind of every fault that struck since the last ``clear``."""
 
     def add(self, document: dict[str, Any]) -> None:
         """Arm one fault.
@@ -86,9 +86,10 @@ class FaultBox:
             self._waiting.append((fault, -fault.skip))
 
     def clear(self) -> None:
-        """Nothing goes wrong from now on."""
+        """Nothing goes wrong from now on, and nothing has."""
         with self._lock:
             self._waiting.clear()
+            self.hits.clear()
             self._invisible_until.clear()
 
     def strike(self, request: Request) -> Fault | None:

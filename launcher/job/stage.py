@@ -15,6 +15,7 @@ import os
 import stat
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from launcher.units import MIB, format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from launcher.job.secret_scan import Form, Secret
     from launcher.job.stage_listing import Listing
     from launcher.recipe.schema import Entry
 
@@ -169,8 +171,7 @@ def _secret_faults(files: tuple[StagedFile, ...], allowed: frozenset[str]) -> It
     scanned = [file for file in files if _is_text(file)]
     forms = forms_in(b"\n".join(file.content for file in scanned))
     for file in scanned:
-        found = find_secrets(file.content, forms)
-        by_line = {secret.line: secret for secret in found if secret.digest not in allowed}
+        by_line = {secret.line: secret for secret in _secrets(file, forms) if secret.digest not in allowed}
         for secret in by_line.values():
             yield Fault(
                 what=f"{file.path} holds what looks like a secret: {secret.kind}",
@@ -178,6 +179,12 @@ def _secret_faults(files: tuple[StagedFile, ...], allowed: frozenset[str]) -> It
                 suggestion=f"take it out of the file, or --allow-secret {secret.digest} if it is none",
                 code="stage.secret",
             )
+
+
+@lru_cache(maxsize=1024)
+def _secrets(file: StagedFile, forms: tuple[Form, ...]) -> tuple[Secret, ...]:
+    """Kept, since one process stages the same code again: to name the job, to send it, to send its next attempt."""
+    return tuple(find_secrets(file.content, forms))
 
 
 def _is_text(file: StagedFile) -> bool:

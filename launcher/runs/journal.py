@@ -149,6 +149,8 @@ def find(text: str) -> Row:
     Raises:
         NoSuchRunError: none, or more than one.
     """
+    if (row := _of_handle(text)) is not None:
+        return row
     known = rows()
     if text == LATEST and known:
         return known[0]
@@ -170,6 +172,12 @@ def resolve(text: str) -> str:
 
 def _folder() -> Path:
     return home() / "journal"
+
+
+def _of_handle(text: str) -> Row | None:
+    """The row of a whole handle, without reading the others."""
+    backend, _, name = text.partition(":")
+    return _read(_path(text)) if backend in backend_names() and re.fullmatch(r"[\w-]+", name) else None
 
 
 def _path(handle: str) -> Path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.backends.azureml.backend import AzureMLBackend
 from launcher.backends.azureml.patience import Patience
 from launcher.emulator.faults import KINDS
-from launcher.errors import LauncherError, UnknownOutcomeError
+from launcher.errors import LauncherError, NoSuchRunError, UnknownOutcomeError
 from launcher.runs import journal
 from launcher.runs.reconcile import journaled
 
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from tests.emulated import Inside
 
 PATIENCE = Patience(
-    read_seconds=0.5,
+    read_seconds=0.4,
     connect_seconds=2.0,
     backoff_seconds=0.002,
     longest_pause_seconds=0.1,
     retries=2,
-    settle_seconds=2.0,
+    settle_seconds=1.0,
 )
 _PLACES = (
     ("PUT", "/jobs/"), ("PUT", "/jobs/"), ("PUT", "/jobs/"), ("GET", "/jobs/"), ("GET", "/jobs/"), ("GET", "/codes/"),
     ("GET", "/environments/"), ("POST", "listSecrets"), ("GET", "usages"), ("*", "blob.core"), ("*", ""),
 )  # fmt: skip
+JOBS_OF_ONE_CODE = 50
 _STATUSES = (400, 401, 403, 404, 408, 409, 429, 500, 502, 503, 504)
 
 
@@ -49,7 +50,7 @@ def random_faults(rng: random.Random, name: str) -> list[dict[str, Any]]:
                 "times": rng.choice((1, 1, 1, 2, 5, 50)),
                 "skip": rng.choice((0, 0, 0, 1)),
                 "status": status,
-                "seconds": rng.choice((0.05, 0.7)),
+                "seconds": rng.choice((0.05, 0.5)),
                 "headers": {"Retry-After": "0.01"} if status == 429 and rng.random() < 0.5 else {},
             }
         )
@@ -64,15 +65,15 @@ def inject(inside: Inside, job: JobSpec, rng: random.Random, *, is_journaled: bo
     """
     inside.settings(repeated_put=rng.choice(("accepted", "immutable")))
     faults = random_faults(rng, job.name)
-    hits = len(inside.ask("faults/hits"))
     inside.ask("faults", faults=faults)
     outcome = _submit(job, is_journaled=is_journaled)
+    was_struck = bool(inside.ask("faults/hits"))
     inside.ask("faults/clear")
     row = _row(job)
     if row is not None and row.state in ("PLANNED", "UNKNOWN"):
         _reconcile(row)
     _judge(inside, job, outcome, faults)
-    assert outcome == "submitted" or len(inside.ask("faults/hits")) > hits, f"{job.name} failed without a fault"
+    assert outcome == "submitted" or was_struck, f"{job.name} failed without a fault"
     return outcome
 
 
@@ -106,7 +107,18 @@ def _judge(inside: Inside, job: JobSpec, outcome: str, faults: list[dict[str, An
 
 
 def _row(job: JobSpec) -> journal.Row | None:
-    return next((row for row in journal.rows() if row.name == job.name), None)
+    try:
+        return journal.find(f"azureml:{job.name}")
+    except NoSuchRunError:
+        return None
+
+
+def _code(folder: Path, number: int) -> Path:
+    """Code nobody has sent yet: its upload is under fault too."""
+    root = folder / f"code-{number}"
+    root.mkdir()
+    (root / "work.py").write_text(f"print({number})\n")
+    return root
 
 
 def main(count: int, seed: int, *, is_journaled: bool) -> None:
@@ -122,10 +134,12 @@ def main(count: int, seed: int, *, is_journaled: bool) -> None:
     warnings.simplefilter("ignore")
     with emulate(SETTINGS) as emulator, tempfile.TemporaryDirectory() as folder:
         os.environ |= emulator.variables() | {"LAUNCHER_HOME": f"{folder}/home"}
-        inside, variants, rng = Inside(emulator), Variants(Path(folder)), random.Random(seed)
+        inside, rng = Inside(emulator), random.Random(seed)
         inside.settings(processes=0)
         came_to: Counter[str] = Counter()
         for number in range(count):
+            if number % JOBS_OF_ONE_CODE == 0:
+                variants = Variants(_code(Path(folder), number), script="work.py")
             came_to[inject(inside, variants.job(number), rng, is_journaled=is_journaled)] += 1
             if (number + 1) % 100 == 0 or number + 1 == count:
                 print(f"{number + 1} injections (seed {seed}): {dict(came_to)}; no duplicate, none lost", flush=True)

@@ -68,8 +68,8 @@ def tiny_job(root: Path, *, seed: int = 1, attempt: int = 1, steps: int = 2, **s
 class Variants:
     """Many jobs of one code and plan that differ in their intent: for tests that send jobs and run none."""
 
-    def __init__(self, root: Path) -> None:
-        self._job = tiny_job(root)
+    def __init__(self, root: Path, *, script: str | None = None) -> None:
+        self._job = tiny_job(root, entry={"script": script})
         self._recipe = decode(self._job.document["recipe"])
         self._plan = make_plan(self._recipe)
 
