@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from launcher.recipe.schema import Cluster, Data, Model, Parallelism, Recipe, Training
+from launcher.catalog import vm_sizes
+from launcher.recipe.schema import Cluster, Data, Environment, Model, Parallelism, Recipe, Training
 
 TINY = Model(
     model_type="gpt2",
@@ -65,14 +66,25 @@ def recipe(
     **sections: object,
 ) -> Recipe:
     """A recipe that plans without findings on one CPU process, with whole sections replaced."""
+    given = {"data": Data(train=("demo",)), "environment": Environment(name=fitting_environment(cluster))} | sections
     return Recipe(
         name="test",
         model=model,
         training=training or Training(seq_length=128, global_batch_size=8, train_steps=10, precision="fp32"),
         parallelism=parallelism or Parallelism(),
         cluster=cluster or Cluster(),
-        **({"data": Data(train=("demo",))} | sections),  # type: ignore[arg-type]
+        **given,  # type: ignore[arg-type]
     )
+
+
+def fitting_environment(cluster: Cluster | None) -> str:
+    """Which of ``environments/`` runs on ``cluster``, as every shipped ``recipes/cluster`` says."""
+    size = vm_sizes.find((cluster or Cluster()).instance_type)
+    if size.gpus == 0:
+        return "cpu"
+    if "MI300X" in size.name:
+        return "rocm"
+    return "cuda" if size.architecture == "x86_64" else "cuda_arm64"
 
 
 def on(instance_type: str, count: int = 1, **keys: object) -> Cluster:

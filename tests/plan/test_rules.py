@@ -10,7 +10,17 @@ import pytest
 from launcher.errors import PlanError
 from launcher.plan.overrides import apply_overrides
 from launcher.plan.planner import bare_plan, make_plan
-from launcher.recipe.schema import Checkpoint, Cluster, Data, Entry, Limits, Parallelism, Recipe, Training
+from launcher.recipe.schema import (
+    Checkpoint,
+    Cluster,
+    Data,
+    Entry,
+    Environment,
+    Limits,
+    Parallelism,
+    Recipe,
+    Training,
+)
 from tests.plan.recipes import GPT3_175B, LLAMA2_7B, LLAMA3_8B, MIXTRAL_8X7B, TINY, on, recipe
 
 if TYPE_CHECKING:
@@ -251,10 +261,17 @@ def test_several_t4_nodes_are_warned_about() -> None:
     )
 
 
-def test_grace_nodes_want_an_aarch64_image() -> None:
-    asked = recipe(training=SHORT, cluster=on("Standard_ND128isr_GB300_v6"))
+@pytest.mark.parametrize(
+    ("size", "fitting"),
+    [("Standard_ND96isr_H100_v5", "cuda"), ("Standard_ND128isr_GB300_v6", "cuda_arm64"),
+     ("Standard_ND96isr_MI300X_v5", "rocm")],
+)  # fmt: skip
+def test_a_size_typed_without_its_environment_is_told_which_one(size: str, fitting: str) -> None:
+    asked = recipe(training=SHORT, cluster=on(size), environment=Environment(name="cpu"))
 
-    assert "aarch64" in found(asked)["plan.aarch64"].message
+    said = found(asked)["plan.environment"]
+    assert (said.level, said.edits[0].overrides) == ("error", (f"environment.name={fitting}",))
+    assert "plan.environment" not in found(replace(asked, environment=Environment(name=fitting)))
 
 
 def test_azure_cannot_run_on_local() -> None:

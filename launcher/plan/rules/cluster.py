@@ -20,6 +20,15 @@ MAX_NODES = 100
 """Azure ML's default for MPI jobs and RDMA clusters (how-to-manage-quotas.md, read 2026-11-30)."""
 WORKER_SHM_BYTES = 1 * GIB
 """Shared memory one loader worker may fill with prefetched batches."""
+_SUCCESSORS = {1: "Standard_NC24ads_A100_v4", 2: "Standard_NC48ads_A100_v4", 4: "Standard_NC96ads_A100_v4"}
+"""Of the retired NCv3 sizes, by GPUs."""
+_SOFTWARE = {
+    "cpu": "built without CUDA",
+    "cuda": "CUDA for x86_64",
+    "cuda_arm64": "CUDA for aarch64 (arm64: Grace CPUs)",
+    "rocm": "ROCm",
+}
+"""What the images of ``environments/`` hold."""
 _TYPE, _COUNT, _PER_NODE = "cluster.instance_type", "cluster.instance_count", "cluster.processes_per_instance"
 
 
@@ -104,12 +113,30 @@ def fraction(case: Case) -> Iterator[Finding]:
 
 def image(case: Case) -> Iterator[Finding]:
     """The container must be built for the machine's processor and accelerator."""
-    if case.size.architecture == "aarch64":
-        message = f"{case.size.name} has Grace CPUs: the environment's image must be built for aarch64 (arm64)"
-        yield finding("warning", "aarch64", message, "environment.image", "environment.name", _TYPE)
+    environment, size, fitting = case.recipe.environment, case.size, _fitting_environment(case)
+    if case.recipe.cluster.backend != "azureml" or size.gpus == 0:
+        return
+    if environment.image or environment.asset:
+        if fitting != "cuda":
+            message = f"{size.name} needs {_SOFTWARE[fitting]}: nobody has looked whether the image named here has it"
+            yield finding("warning", "environment", message, "environment.image", "environment.asset", _TYPE)
+    elif environment.name in _SOFTWARE and environment.name != fitting:
+        yield finding(
+            "error",
+            "environment",
+            f"environment {environment.name} is {_SOFTWARE[environment.name]}; {size.name} needs {_SOFTWARE[fitting]}",
+            "environment.name",
+            _TYPE,
+            allowed=f"{fitting}, or an image of your own",
+            edits=((f"environment.name={fitting}",),),
+        )
+
+
+def _fitting_environment(case: Case) -> str:
+    """Which of our environments runs on the machine."""
     if case.accelerator is not None and case.accelerator.architecture == "cdna3":
-        message = f"{case.size.name} needs a ROCm image: CUDA images do not run"
-        yield finding("warning", "rocm", message, "environment.image", "environment.name", _TYPE)
+        return "rocm"
+    return "cuda" if case.size.architecture == "x86_64" else "cuda_arm64"
 
 
 def backend(case: Case) -> Iterator[Finding]:
