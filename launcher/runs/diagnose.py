@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launcher.backends import backend_for, parse_handle
+from launcher.backends.consequence import CONSEQUENCE
 from launcher.backends.local.backend import run_folder
-from launcher.runs.symptoms import CONSEQUENCE, INFRASTRUCTURE, OF_THE_RANKS, OF_THE_SERVICE
+from launcher.runs.symptoms import INFRASTRUCTURE, OF_THE_RANKS, OF_THE_SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +67,7 @@ def explain(status: RunStatus, logs: Mapping[int, Sequence[str]]) -> Diagnosis:
     if not status.is_terminal or status.state == "Completed":
         return _not_failed(status)
     symptom = _first(OF_THE_SERVICE, status.reason or "")
-    rank = _guilty_rank(logs)
+    rank = _guilty_rank(logs, is_killed=status.exit_code == _KILLED)
     if symptom is None and rank is not None:
         found = _of_rank(logs[rank])
         if found is not None:
@@ -117,13 +118,16 @@ def _not_failed(status: RunStatus) -> Diagnosis:
     )
 
 
-def _guilty_rank(logs: Mapping[int, Sequence[str]]) -> int | None:
-    """The rank whose own failure came first: one that does not merely complain that another is gone."""
-    failed = {rank: "\n".join(last_traceback(lines) or _errors(lines)) for rank, lines in logs.items()}
-    told = {rank: text for rank, text in failed.items() if text}
-    if not told:
+def _guilty_rank(logs: Mapping[int, Sequence[str]], *, is_killed: bool) -> int | None:
+    """The rank whose own failure came first: one that does not merely complain that another is gone.
+
+    A rank that was killed says nothing: then its peers' complaints tell of no rank at all.
+    """
+    failed = {rank: last_traceback(lines) or _errors(lines) for rank, lines in logs.items()}
+    complains = {rank: CONSEQUENCE.search(said[-1]) is not None for rank, said in failed.items() if said}
+    if not complains or (is_killed and all(complains.values())):
         return None
-    return min(told, key=lambda rank: (CONSEQUENCE.search(told[rank].splitlines()[-1]) is not None, rank))
+    return min(complains, key=lambda rank: (complains[rank], rank))
 
 
 def _errors(lines: Sequence[str]) -> list[str]:

@@ -172,9 +172,3 @@ OF_THE_RANKS: tuple[Symptom, ...] = (
         "check data.train; of Megatron shards both .bin and .idx are needed",
     ),
 )
-
-CONSEQUENCE = re.compile(
-    r"Connection (?:closed|reset) by peer|Broken pipe|DistBackendError|DistStoreError|recvValue failed|sendBytes failed"
-    r"|Gloo connectFullMesh failed|NCCL communicator was aborted|Socket Timeout"
-)
-"""How gloo, NCCL and the store tell a rank that another one is gone."""

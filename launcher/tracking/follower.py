@@ -37,6 +37,8 @@ LONGEST_PAUSE_SECONDS = 60.0
 """Between two tries while MLflow does not answer; it starts at DRAIN_SECONDS and doubles."""
 ORPHAN_SECONDS = 10.0
 """How long it goes on once the rank is gone without a word."""
+FAILED_FILE = "failed"
+"""In the output folder: whoever ends the ranks because one of them failed leaves it first."""
 AZURE_SAMPLED_NODES = 3
 """Azure ML takes 50 metric names a run: 16 of training, and 10 for each of these nodes."""
 NICENESS = 10
@@ -52,9 +54,10 @@ class Inbox:
     The word that the run has ended starts a watchdog: the process is over when it barks, in whatever call it hangs.
     """
 
-    def __init__(self, lines: Iterable[bytes], *, parent: int) -> None:
+    def __init__(self, lines: Iterable[bytes], *, parent: int, failed: Path) -> None:
         self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._parent = parent
+        self._failed = failed
         self._is_ending = False
         self._was_signalled = False
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -81,9 +84,12 @@ class Inbox:
         self._messages.put(None)
 
     def _last_word(self) -> Message:
-        """The rank was killed: by the signal that came here too (cancel, preemption), or for a reason of its own."""
+        """The rank was killed: by the signal that came here too (cancel, preemption), or for a reason of its own.
+
+        The signal also comes when another rank has failed; then there is the file ``failed``.
+        """
         self._end_within(ORPHAN_SECONDS)
-        return {"finish": "KILLED" if self._was_signalled else "FAILED"}
+        return {"finish": "KILLED" if self._was_signalled and not self._failed.exists() else "FAILED"}
 
     def _end_within(self, seconds: float) -> None:
         if not self._is_ending:
@@ -129,7 +135,7 @@ def main(arguments: list[str]) -> None:
     logging.basicConfig(format="launcher: %(message)s")
     warnings.simplefilter("ignore")  # MLflow's, about MLflow: not what a rank's log is read for
     os.nice(NICENESS)
-    inbox, outbox = Inbox(sys.stdin.buffer, parent=os.getppid()), Outbox()
+    inbox, outbox = Inbox(sys.stdin.buffer, parent=os.getppid(), failed=output / FAILED_FILE), Outbox()
     while outbox.target is None and outbox.ending is None:
         _listen(inbox, outbox)
     if outbox.target is None:

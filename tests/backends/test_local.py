@@ -382,6 +382,22 @@ def test_a_peers_complaint_is_not_the_reason(backend: LocalBackend, script_job: 
     assert re.fullmatch("rank 1 .* MemoryError: no room for the logits", status.reason)
 
 
+def test_a_killed_rank_is_the_reason_whatever_its_peers_say_of_it(backend: LocalBackend, script_job: ScriptJob) -> None:
+    job = script_job("""
+        import os, signal, time
+        if os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation")
+    """)
+
+    status = wait(backend, backend.submit(job).handle)
+
+    assert status.exit_code == 137
+    assert status.reason is not None
+    assert status.reason.startswith("rank 1 was killed by SIGKILL")
+    assert run_folder(status.handle).failed.exists()  # rank 0 was ended because of it: no cancellation
+
+
 def test_a_stopped_rank_is_ended_too(backend: LocalBackend, script_job: ScriptJob) -> None:
     handle = backend.submit(script_job(STAND_STILL)).handle
     wait_for(handle, "[rank 1] here", backend=backend)

@@ -83,6 +83,12 @@ def test_a_killed_process_without_a_word_is_taken_for_memory() -> None:
     )
 
 
+def test_a_killed_rank_is_not_hidden_by_what_its_peers_say_of_it() -> None:
+    logs = {0: traceback("RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer"), 1: ["step 1"]}
+    found = explain(ended("rank 1 was killed by SIGKILL", exit_code=137), logs)
+    assert (found.kind, found.rank) == ("host_memory", None)
+
+
 def test_ranks_that_were_told_to_end_were_preempted() -> None:
     assert explain(ended(exit_code=143), {0: ["asked to stop: step 7 is saved"]}).kind == "preempted"
 

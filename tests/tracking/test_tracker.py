@@ -176,21 +176,26 @@ def ended(mlflow: Any, database: Database, name: str, *, within_seconds: float =
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGKILL, "FAILED"), (signal.SIGTERM, "KILLED")], ids=["kill -9", "cancelled"]
+    ("number", "has_failed", "status"),
+    [(signal.SIGKILL, False, "FAILED"), (signal.SIGTERM, False, "KILLED"), (signal.SIGTERM, True, "FAILED")],
+    ids=["kill -9", "cancelled", "another rank failed"],
 )
 def test_a_rank_that_is_gone_without_a_word_leaves_a_run_that_has_ended(
-    home: Path, database: Database, mlflow: Any, tmp_path: Path, number: signal.Signals, status: str
+    home: Path, database: Database, mlflow: Any, tmp_path: Path, number: signal.Signals, has_failed: bool, status: str
 ) -> None:
-    rank = start_rank(write_job(tmp_path, f"gone-{number.name}"), ending="hang")
+    name = f"gone-{number.name}-{has_failed}"
+    rank = start_rank(write_job(tmp_path, name), ending="hang")
     assert rank.stdout is not None
     rank.stdout.readline()
+    if has_failed:
+        (tmp_path / "output" / "failed").touch()
     if number == signal.SIGKILL:
         os.kill(rank.pid, number)
     else:
         os.killpg(rank.pid, number)
     rank.communicate(timeout=30)
 
-    assert ended(mlflow, database, f"gone-{number.name}") == status
+    assert ended(mlflow, database, name) == status
 
 
 def test_a_resumed_job_goes_on_in_the_same_run(home: Path, database: Database, mlflow: Any, tmp_path: Path) -> None:

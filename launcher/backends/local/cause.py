@@ -7,6 +7,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from launcher.backends.consequence import CONSEQUENCE
 from launcher.backends.local.tail import Tail
 
 if TYPE_CHECKING:
@@ -17,19 +18,9 @@ if TYPE_CHECKING:
 
 _PREFIX = re.compile(r"^\[rank\d+\]:\s?")
 """torch puts ``[rank0]: `` before each line of an uncaught traceback."""
-_CONSEQUENCES = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "DistNetworkError",
-    "DistBackendError",
-    "DistStoreError",
-    "recvValue failed",
-    "sendBytes failed",
-    "Gloo connectFullMesh failed",
-)
-"""How gloo, NCCL and the store tell a rank that another one is gone."""
 _ADDRESS_IN_USE = ("EADDRINUSE", "address already in use", "Address already in use")
+_SIGNALLED = 128
+"""Plus the signal's number: the exit code of a rank that a signal ended, as shells have it."""
 _LONGEST = 300
 """Of a reason, in characters."""
 _LAST_BYTES = 1 << 20
@@ -44,22 +35,20 @@ class Cause:
     exit_code: int
     """128 + signal when a signal ended the rank."""
     reason: str
-
-    @property
-    def is_consequence(self) -> bool:
-        """Whether the rank only says that another one is gone."""
-        return any(text in self.reason for text in _CONSEQUENCES)
+    is_consequence: bool
+    """Whether the rank only says that another one is gone."""
 
 
 def cause_of(ranks: Sequence[Rank], folder: RunFolder) -> Cause:
     """The death among ``ranks`` that is no consequence of another's.
 
     A rank that lives on may be the guilty one: it raised, its peers noticed at once, and it is still winding up. So a
-    living rank's traceback counts before a dead rank's complaint about its peers.
+    living rank's traceback counts before a dead rank's complaint about its peers. A rank that a signal ended counts
+    before all of them: nothing that its peers say can have sent that signal.
     """
     causes = [_death(rank, folder) for rank in ranks if rank.process.returncode]
     causes += [said for rank in ranks if not rank.process.returncode and (said := _complaint(rank, folder))]
-    return min(causes, key=lambda cause: (cause.is_consequence, cause.rank))
+    return min(causes, key=lambda cause: (cause.is_consequence, cause.exit_code < _SIGNALLED, cause.rank))
 
 
 def port_was_taken(ranks: Iterable[Rank], folder: RunFolder) -> bool:
@@ -74,7 +63,10 @@ def _death(rank: Rank, folder: RunFolder) -> Cause:
     lines = _said(rank, folder)
     said = exception_in(lines) or _last(lines, beginning="error: ") or _last(lines)
     reason = f"rank {rank.rank} {how}" + (f": {said[:_LONGEST]}" if said else "")
-    return Cause(rank=rank.rank, exit_code=code if code >= 0 else 128 - code, reason=reason)
+    complains = CONSEQUENCE.search(said) is not None and (code >= 0 or code == -signal.SIGABRT)
+    return Cause(
+        rank=rank.rank, exit_code=code if code >= 0 else _SIGNALLED - code, reason=reason, is_consequence=complains
+    )
 
 
 def _last(lines: Sequence[str], *, beginning: str = "") -> str:
@@ -85,7 +77,10 @@ def _last(lines: Sequence[str], *, beginning: str = "") -> str:
 def _complaint(rank: Rank, folder: RunFolder) -> Cause | None:
     """What a living rank has raised; None if nothing."""
     said = exception_in(_said(rank, folder))
-    return Cause(rank=rank.rank, exit_code=1, reason=f"rank {rank.rank} raised {said[:_LONGEST]}") if said else None
+    if not said:
+        return None
+    reason = f"rank {rank.rank} raised {said[:_LONGEST]}"
+    return Cause(rank=rank.rank, exit_code=1, reason=reason, is_consequence=CONSEQUENCE.search(said) is not None)
 
 
 def _said(rank: Rank, folder: RunFolder) -> list[str]:

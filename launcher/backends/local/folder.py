@@ -87,6 +87,11 @@ class RunFolder:
         return self.output / "completed.json"
 
     @property
+    def failed(self) -> Path:
+        """Exists once a rank has failed: the others are ended because of it, and not because somebody asked."""
+        return self.output / "failed"
+
+    @property
     def logs(self) -> Path:
         """A file per rank, and the supervisor's own."""
         return self.path / "logs"

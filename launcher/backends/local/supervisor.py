@@ -98,6 +98,7 @@ class Supervisor:
     def _attempt(self) -> tuple[Outcome, Sequence[Rank]]:
         """All ranks once: started, watched, ended."""
         self._enter("Preparing")
+        self._folder.failed.unlink(missing_ok=True)
         ranks: list[Rank] = []
         outcome = Outcome(state="Failed")
         try:
@@ -105,6 +106,8 @@ class Supervisor:
             if outcome.state == "Completed":
                 self._enter("Finalizing")
         finally:
+            if outcome.may_restart:
+                self._note_failure()
             processes.end(ranks, self._folder, grace_seconds=outcome.grace_seconds)
         return self._truth(outcome, ranks), ranks
 
@@ -147,6 +150,12 @@ class Supervisor:
             for rank in ranks:
                 rank.process.poll()
         return Outcome(state="Failed", reason=cause.reason, exit_code=cause.exit_code, may_restart=True)
+
+    def _note_failure(self) -> None:
+        """Before the others are ended: what follows the run for MLflow tells a failure from a cancellation by it."""
+        with suppress(OSError):
+            self._folder.output.mkdir(exist_ok=True)
+            self._folder.failed.touch()
 
     def _interrupted(self, state: State, reason: str, *, exit_code: int | None = None) -> Outcome:
         grace = self._launch.grace_seconds
