@@ -1,6 +1,8 @@
-"""Reports of users of Azure ML and its tools, and what ours answers; each test names the report.
+"""Reports of users of Azure ML and its tools, and what ours answers; each test names its case and the report.
 
-``payload`` is what the real SDK has sent, as the emulator received it.
+Not here: A08 and A10 (what of the tree travels, ``tests/job/test_stage.py``), A17 (quota, ``test_workspace.py``), A24
+(names, ``tests/job/test_build.py``), A31, H03, H05, H11 (``tests/cli``), L01 and A15's restart
+(``tests/backends/test_local_training.py``). ``payload`` is what the real SDK has sent, as the emulator received it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import yaml
 from launcher.backends.azureml.backend import AzureMLBackend
 from launcher.backends.azureml.patience import Patience
 from launcher.backends.azureml.prepared import prepare
+from launcher.catalog import vm_sizes
 from launcher.compose.composer import compose
 from launcher.compose.library import group_choices
 from launcher.errors import LauncherError, PlanError
@@ -71,7 +74,7 @@ def refused(*words: str) -> str:
 
 
 def test_two_nodes_of_eight_gpus_are_eight_processes_each(inside: Inside, root: Path) -> None:
-    """https://github.com/MicrosoftDocs/azure-docs/issues/111307: the docs said GPUs x nodes."""
+    """A01: https://github.com/MicrosoftDocs/azure-docs/issues/111307: the docs said GPUs x nodes."""
     sent = payload(inside, root, "cluster=ndm_a100_v4", "cluster.instance_count=2")
     assert sent["resources"]["instanceCount"] == 2
     assert sent["distribution"] == {"distributionType": "PyTorch", "processCountPerInstance": 8}
@@ -79,7 +82,7 @@ def test_two_nodes_of_eight_gpus_are_eight_processes_each(inside: Inside, root: 
 
 
 def test_sixteen_processes_on_eight_gpus_are_refused_with_both_numbers() -> None:
-    """https://github.com/MicrosoftDocs/azure-docs/issues/111307."""
+    """A01: https://github.com/MicrosoftDocs/azure-docs/issues/111307."""
     said = refused("cluster=ndm_a100_v4", "cluster.instance_count=2", "cluster.processes_per_instance=16")
     assert "Standard_ND96amsr_A100_v4" in said
     assert "16" in said
@@ -87,22 +90,39 @@ def test_sixteen_processes_on_eight_gpus_are_refused_with_both_numbers() -> None
 
 
 def test_two_processes_on_one_gpu_are_refused_with_a_way_out() -> None:
-    """https://github.com/Azure/azureml-examples/issues/675: NCCL then finds a duplicate GPU."""
+    """A03: https://github.com/Azure/azureml-examples/issues/675: NCCL then finds a duplicate GPU."""
     said = refused("cluster=nc24_a100_v4", "cluster.processes_per_instance=2")
     assert "Standard_NC24ads_A100_v4" in said
     assert "2" in said
 
 
 def test_shared_memory_is_in_the_payload_as_asked_and_never_the_default(inside: Inside, root: Path) -> None:
-    """https://github.com/Azure/azure-cli-extensions/issues/6571: resources.shm_size was an unknown field."""
+    """A04: https://github.com/Azure/azure-cli-extensions/issues/6571: resources.shm_size was an unknown field."""
     asked = payload(inside, root, "cluster=nd_a100_v4", "cluster.instance_count=2", "cluster.shm_size=64g")
     assert asked["resources"]["shmSize"] == "64g"
     unasked = payload(inside, root, "cluster=nd_a100_v4", "training.seed=2")
     assert int(unasked["resources"]["shmSize"].removesuffix("g")) >= 16
 
 
+def test_gpus_of_a_size_are_those_of_azures_pages_and_not_its_vcpus_over_eight() -> None:
+    """A19: https://github.com/skypilot-org/skypilot-catalog/pull/50: 96 vCPUs made twelve H100s."""
+    facts = {
+        "Standard_ND96isr_H100_v5": (8, "H100-SXM-80GB", 96, 400),
+        "Standard_ND96amsr_A100_v4": (8, "A100-SXM-80GB", 96, 200),
+        "Standard_ND96asr_v4": (8, "A100-SXM-40GB", 96, 200),
+        "Standard_NC80adis_H100_v5": (2, "H100-NVL-94GB", 80, None),
+        "Standard_NC24ads_A100_v4": (1, "A100-PCIE-80GB", 24, None),
+    }
+    sizes = {name: vm_sizes.find(name) for name in facts}
+    found = {
+        name: (size.gpus, size.accelerator, size.vcpus, size.infiniband_gb_per_s_per_gpu)
+        for name, size in sizes.items()
+    }
+    assert found == facts
+
+
 def test_a_template_in_a_variable_is_refused_and_works_in_the_command(inside: Inside, root: Path) -> None:
-    """https://github.com/microsoft/physical-ai-toolchain/issues/855: checkpoints were silently never uploaded."""
+    """A06: https://github.com/microsoft/physical-ai-toolchain/issues/855: checkpoints were silently never uploaded."""
     cpu = "cluster=azureml_cpu"
     assert "only in command" in refused(cpu, "environment.variables.CKPT_DIR='${{outputs.run}}'")
     script = ("entry.script=train.py", "entry.arguments=[--checkpoint-dir,'${{outputs.run}}']")
@@ -112,7 +132,7 @@ def test_a_template_in_a_variable_is_refused_and_works_in_the_command(inside: In
 
 
 def test_environment_variables_are_text_as_a_shell_expects_it(inside: Inside, root: Path) -> None:
-    """https://github.com/Azure/azure-cli-extensions/issues/8475: the SDK sends raw booleans and numbers."""
+    """A07: https://github.com/Azure/azure-cli-extensions/issues/8475: the SDK sends raw booleans and numbers."""
     values = ("RSLEX_DIRECT_VOLUME_MOUNT=true", "OMP_NUM_THREADS=8", "LR=1.0e-4")
     words = (f"environment.variables.{value}" for value in values)
     sent = payload(inside, root, "cluster=azureml_cpu", "training.seed=3", *words)["environmentVariables"]
@@ -122,7 +142,7 @@ def test_environment_variables_are_text_as_a_shell_expects_it(inside: Inside, ro
 
 
 def test_a_folder_at_a_blob_address_is_refused_and_a_datastore_path_is_mounted(inside: Inside, root: Path) -> None:
-    """https://github.com/Azure/azure-sdk-for-python/issues/27318: PyFuseError when the job starts."""
+    """A12: https://github.com/Azure/azure-sdk-for-python/issues/27318: PyFuseError when the job starts."""
     said = refused("cluster=azureml_cpu", "data.train=['https://acme.blob.core.windows.net/corpora/pile']")
     assert "azureml://datastores/NAME/paths/pile" in said
     assert "wasbs://corpora@acme.blob.core.windows.net/pile" in said
@@ -136,7 +156,7 @@ def test_a_folder_at_a_blob_address_is_refused_and_a_datastore_path_is_mounted(i
 def test_checkpoints_of_a_spot_job_are_on_a_mounted_output_that_every_attempt_shares(
     inside: Inside, root: Path
 ) -> None:
-    """https://github.com/Azure/MachineLearningNotebooks/issues/1575: ./outputs is not restored after preemption."""
+    """A15: https://github.com/Azure/MachineLearningNotebooks/issues/1575: ./outputs is not restored."""
     spot = ("cluster=nd_a100_v4", "cluster.instance_count=2", "cluster.tier=spot", "checkpoint.interval_steps=10")
     assert "outputs" in refused(*spot, "checkpoint.directory=./outputs")
     sent = payload(inside, root, *spot, "training.seed=4")
@@ -146,7 +166,7 @@ def test_checkpoints_of_a_spot_job_are_on_a_mounted_output_that_every_attempt_sh
 
 
 def test_checkpoints_on_the_nodes_own_disk_are_called_lost_and_not_sent(root: Path) -> None:
-    """https://github.com/MicrosoftDocs/azure-docs/issues/118263: the docs' example lost them."""
+    """K04: https://github.com/MicrosoftDocs/azure-docs/issues/118263: the docs' example lost them."""
     words = ("cluster=azureml_cpu", "checkpoint.directory=/tmp/ckpt")
     assert "lost" in "".join(found.message for found in plan_of(*words).findings)
     with pytest.raises(PlanError, match="lost"):
@@ -154,7 +174,7 @@ def test_checkpoints_on_the_nodes_own_disk_are_called_lost_and_not_sent(root: Pa
 
 
 def test_spot_on_serverless_is_the_job_tier_spot(inside: Inside, root: Path) -> None:
-    """https://github.com/skypilot-org/skypilot/issues/4406: asked for spot, paid for dedicated."""
+    """A21: https://github.com/skypilot-org/skypilot/issues/4406: asked for spot, paid for dedicated."""
     words = ("cluster=ndm_a100_v4", "cluster.instance_count=2", "cluster.tier=spot", "checkpoint.interval_steps=10")
     sent = payload(inside, root, *words)
     assert sent["queueSettings"]["jobTier"].lower() == "spot"
@@ -162,12 +182,12 @@ def test_spot_on_serverless_is_the_job_tier_spot(inside: Inside, root: Path) -> 
 
 
 def test_compute_local_is_sent_to_the_local_backend() -> None:
-    """https://github.com/Azure/azure-sdk-for-python/issues/37867: 'queueSettings.jobTier not a valid enum'."""
+    """A22: https://github.com/Azure/azure-sdk-for-python/issues/37867: 'queueSettings.jobTier not a valid enum'."""
     assert "cluster.backend=local" in refused("cluster=azureml_cpu", "cluster.compute=local")
 
 
 def test_an_environment_has_a_version_and_both_spellings_of_a_compute_are_one(inside: Inside, root: Path) -> None:
-    """https://github.com/Azure/azureml-previews/issues/125, https://github.com/Azure/azure-cli-extensions/issues/4207."""
+    """A26: https://github.com/Azure/azureml-previews/issues/125, https://github.com/Azure/azure-cli-extensions/issues/4207."""
     assert "@latest" in refused("cluster=azureml_cpu", "environment.asset='azureml:train-env'")
     inside.emulator.workspace.store("environments/train-env/versions/7", {"properties": {}})
     inside.emulator.workspace.store(
@@ -183,7 +203,7 @@ def test_an_environment_has_a_version_and_both_spellings_of_a_compute_are_one(in
 
 
 def test_one_process_a_gpu_or_one_launcher_a_node_and_never_both(inside: Inside, root: Path) -> None:
-    """https://github.com/huggingface/accelerate/issues/3494, https://github.com/NVIDIA-NeMo/Run/issues/130."""
+    """A27: https://github.com/huggingface/accelerate/issues/3494, https://github.com/NVIDIA-NeMo/Run/issues/130."""
     two = ("cluster=nc_h100_v5", "cluster.instance_type=Standard_NC80adis_H100_v5", "cluster.instance_count=2")
     script = (*two, "entry.script=train.py")
     per_process = payload(inside, root, *script)
@@ -200,7 +220,7 @@ def test_one_process_a_gpu_or_one_launcher_a_node_and_never_both(inside: Inside,
 
 
 def test_deepspeed_needs_no_ssh_between_nodes(inside: Inside, root: Path) -> None:
-    """https://github.com/deepspeedai/DeepSpeed/issues/1603: its own launcher does."""
+    """A30: https://github.com/deepspeedai/DeepSpeed/issues/1603: its own launcher does."""
     words = ("cluster=nd_a100_v4", "cluster.instance_count=2", "parallelism=deepspeed_zero1")
     sent = payload(inside, root, *words)
     assert sent["distribution"]["distributionType"] == "PyTorch"
@@ -210,7 +230,7 @@ def test_deepspeed_needs_no_ssh_between_nodes(inside: Inside, root: Path) -> Non
 
 
 def test_a_template_of_azure_and_an_interpolation_of_ours_live_in_one_recipe(inside: Inside, root: Path) -> None:
-    """https://github.com/omry/omegaconf/issues/981: a grammar error."""
+    """H08: https://github.com/omry/omegaconf/issues/981: a grammar error."""
     words = (
         "cluster=azureml_cpu",
         "entry.script=train.py",
@@ -222,7 +242,7 @@ def test_a_template_of_azure_and_an_interpolation_of_ours_live_in_one_recipe(ins
 
 
 def test_a_dry_run_shows_no_secret_and_the_job_still_gets_it(inside: Inside, root: Path) -> None:
-    """https://github.com/unslothai/unsloth/pull/11100: tokens in the YAML, the config and the parameters."""
+    """M08: https://github.com/unslothai/unsloth/pull/11100: tokens in the YAML, the config and the parameters."""
     token = "hf_" + "TESTTESTTEST" * 3
     words = ("cluster=azureml_cpu", f"environment.variables.HF_TOKEN={token}", "environment.variables.EMPTY_KEY=''")
     shown = prepare(job_of(root, *words)).text()

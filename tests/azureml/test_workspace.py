@@ -80,6 +80,7 @@ def test_a_cluster_of_another_size_or_too_small_is_refused(inside: Inside) -> No
     ("limit", "used", "left", "fits"), [(192, 0, 192, 2), (480, 192, 288, 3)]
 )  # 4 x 96 = 384 vCPUs are wanted
 def test_quota_is_counted_before_anything_is_sent(limit: int, used: int, left: int, fits: int, inside: Inside) -> None:
+    """A17: https://github.com/MicrosoftLearning/mslearn-dp100/issues/35: found only after the job had queued."""
     inside.settings(cores_by_family={"standard NDAMSv4_A100Family": limit})
     ml = client()
     if used:

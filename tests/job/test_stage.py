@@ -154,7 +154,7 @@ def test_a_link_inside_the_tree_travels_as_a_copy_unless_it_leads_to_a_credentia
 
 
 def test_outside_a_checkout_both_ignore_files_count_and_a_dangling_link_is_harmless(tmp_path: Path) -> None:
-    """azure-sdk-for-python#28035: the SDK's own walk follows the link and counts the ignored bytes."""
+    """A08: https://github.com/Azure/azure-sdk-for-python/issues/28035: its own walk counts the ignored bytes."""
     tree(tmp_path, {"train.py": "print(1)\n", ".amlignore": ".venv/\n"}, tracked=False)
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "python").symlink_to("/nonexistent")
@@ -168,7 +168,7 @@ def test_outside_a_checkout_both_ignore_files_count_and_a_dangling_link_is_harml
 
 
 def test_an_ignore_file_above_the_folder_counts_too(tmp_path: Path) -> None:
-    """azure-cli#22967: the CLI reads the ignore file of the code folder only."""
+    """A10: https://github.com/Azure/azure-cli/issues/22967: the CLI reads the ignore file of the code folder only."""
     files = {"src/train.py": "", "src/__pycache__/a.pyc": "x", "src/outputs/2024/x.log": "x", "src/big.ckpt": "x"}
     tree(tmp_path, files | {".gitignore": "__pycache__/\noutputs/\n*.ckpt\n"}, tracked=False)
     assert paths(stage(tmp_path / "src")) == ["train.py"]
