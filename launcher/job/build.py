@@ -7,8 +7,8 @@ import json
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import PlanError
-from launcher.job.entry import command, entry_faults
+from launcher.errors import Fault, PlanError
+from launcher.job.entry import command
 from launcher.job.names import display_name, experiment_name, run_name
 from launcher.job.spec import JOB_SCHEMA_VERSION, JobSpec
 from launcher.job.variables import as_text, variable_faults
@@ -18,8 +18,11 @@ from launcher.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from launcher.job.spec import Snapshot
-    from launcher.plan.plan import Plan
+    from launcher.plan.plan import Finding, Plan
     from launcher.recipe.schema import Recipe
+
+_ENTRY_CODES = frozenset({"plan.arguments_without_script", "plan.nested_launcher", "plan.enters_nodes"})
+"""Findings that leave nothing to run."""
 
 
 def build_job(
@@ -37,7 +40,8 @@ def build_job(
     Raises:
         PlanError: environment variables or the entry cannot work; all faults at once.
     """
-    faults = (*variable_faults(recipe.environment.variables), *entry_faults(recipe.entry, plan.topology))
+    refused = (found for found in plan.errors if found.code in _ENTRY_CODES)
+    faults = (*variable_faults(recipe.environment.variables), *map(_fault, refused))
     if faults:
         raise PlanError(faults)
     name = run_name(recipe.name, intent=intent(recipe, snapshot), attempt=attempt)
@@ -67,6 +71,10 @@ def build_job(
         document=_document(recipe, plan, snapshot, name=name, attempt=attempt, resume_from=resume_from),
         plan=plan_codec.encode(plan),
     )
+
+
+def _fault(found: Finding) -> Fault:
+    return Fault(what=found.message, keys=found.keys, allowed=found.allowed, code=found.code)
 
 
 def with_attempt(job: JobSpec, attempt: int) -> JobSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher.errors import Fault, PlanError
-from launcher.plan.rules import azure, calibration, checkpoint, cluster, engine, layout, outcome, training
+from launcher.plan.rules import azure, calibration, checkpoint, cluster, engine, entry, layout, outcome, training
 
 if TYPE_CHECKING:
     from launcher.plan.plan import Finding, Plan
@@ -50,6 +50,9 @@ RULES = (
     cluster.node_limit,
     cluster.shared_memory,
     calibration.own_constants,
+    entry.arguments,
+    entry.nested_launcher,
+    entry.enters_nodes,
     checkpoint.spot,
     checkpoint.directory,
     azure.variables,

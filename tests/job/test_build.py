@@ -161,6 +161,13 @@ def test_a_launcher_inside_the_launcher_is_refused(script: str, arguments: list[
     )
 
 
+@pytest.mark.parametrize("script", ["deepspeed", "mpirun"])
+def test_a_launcher_that_enters_other_nodes_is_refused_even_once_per_node(script: str) -> None:
+    # Case A30: deepspeedai/DeepSpeed issue 1603: password-less ssh between the nodes of a job.
+    cluster = TWO_BY_TWO | {"processes_per_instance": 1, "backend": "azureml"}
+    assert "over ssh" in faults(cluster=cluster, entry={"script": script, "arguments": ["train.py"]})
+
+
 def test_one_launcher_per_node_is_accepted() -> None:
     single = job(
         cluster={**TWO_BY_TWO, "processes_per_instance": 1},
