@@ -1,4 +1,27 @@
-"""Faults A1 to A19 of a submission, through the real SDK over real HTTPS; the emulator's ledger is the judge."""
+"""Faults A1 to A19 of a submission, through the real SDK over real HTTPS; the emulator's ledger is the judge.
+
+==== ============================================ ====================================================================
+A1   429, with and without Retry-After            test_a_busy_or_broken_service_is_tried_again_under_the_same_name
+A2   500, 502, 503, 504, at every call            the same, test_a_broken_answer_anywhere_on_the_way_is_survived
+A3   time-out or reset before it is accepted      test_a_lost_answer_never_makes_a_second_job_nor_loses_the_first
+A4   time-out or reset after it is accepted       the same
+A5   accepted, and not to be seen for a while     test_an_accepted_job_that_shows_late_is_waited_for_and_never_renamed
+A6   the token expires on the way                 test_an_expired_token_is_renewed_once_and_the_name_stays
+A7   wrong tenant, no role, wrong secret          test_a_foreign_tenant_..., test_a_role_..., test_a_wrong_secret_...
+A8   a clock an hour off                          test_a_clock_that_is_an_hour_off_is_named_when_the_token_is_refused
+A9   storage throttles, or crawls                 test_storage_that_throttles_or_crawls_is_waited_for
+A10  half an upload                               test_half_an_upload_is_never_referred_to
+A11  code edited meanwhile                        test_code_that_changes_after_it_was_named_stops_the_submission
+A12  a signal at any moment                       test_kill_points.py: SIGKILL and SIGINT at each request and each fsync
+A13  two people, the same second                  test_races.py, test_the_same_thing_submitted_twice_is_one_job
+A14  our name, another's content                  test_a_job_of_our_name_with_other_content_is_refused_with_both_...
+A15  workspace or compute gone                    test_a_workspace_that_is_gone_..., test_a_compute_target_...
+A16  beyond the quota                             test_a_quota_that_does_not_reach_says_what_is_wanted_left_and_...
+A17  HTML, half a body, no body, bad JSON         test_an_answer_that_is_no_answer_..., test_a_refusal_carries_the_...
+A18  proxy, TLS, DNS                              test_a_certificate_nobody_..., test_a_proxy_that_is_not_there_is_named
+A19  cancel races the start, cancel twice         test_cancelling_may_be_repeated_and_raced_with_the_start
+==== ============================================ ====================================================================
+"""
 
 from __future__ import annotations
 
@@ -53,12 +76,14 @@ def text(error: LauncherError) -> str:
 # A1, A2: the service is busy or broken
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_busy_or_broken_service_is_tried_again_under_the_same_name(status: int, inside: Inside, root: Path) -> None:
-    job = tiny_job(root, seed=status)
-    inside.fault(
-        "status", "PUT", PUT_JOB, status=status, times=2, headers={"Retry-After": "1"} if status == 429 else {}
-    )
+@pytest.mark.parametrize(
+    ("status", "headers"), [(429, {"Retry-After": "1"}), (429, {}), (500, {}), (502, {}), (503, {}), (504, {})]
+)
+def test_a_busy_or_broken_service_is_tried_again_under_the_same_name(
+    status: int, headers: dict[str, str], inside: Inside, root: Path
+) -> None:
+    job = tiny_job(root, seed=status + len(headers))
+    inside.fault("status", "PUT", PUT_JOB, status=status, times=2, headers=headers)
     assert submitted(job) == job.name
     assert (inside.puts(job.name), len(inside.accepted(job.name))) == (1, 1)  # two were turned away at the door
 
@@ -171,11 +196,15 @@ def test_a_clock_that_is_an_hour_off_is_named_when_the_token_is_refused(
 # A9, A10, A11: the upload
 
 
-def test_throttled_storage_is_waited_for(inside: Inside, root: Path) -> None:
-    (root / "entry.py").write_text("print(9)\n")
+@pytest.mark.parametrize(
+    "fault", [{"kind": "status", "status": 503, "times": 5, "code": "ServerBusy"}, {"kind": "slow", "seconds": 1.5}]
+)
+def test_storage_that_throttles_or_crawls_is_waited_for(fault: dict[str, Any], inside: Inside, root: Path) -> None:
+    (root / "entry.py").write_text(f"print('{fault['kind']}')\n")
     job = tiny_job(root, entry={"script": "entry.py"})
-    inside.fault("status", "PUT", "blob.core.*-upload", status=503, times=5, code="ServerBusy")
+    inside.fault(method="PUT", path="blob.core.*-upload", **fault)
     assert submitted(job) == job.name
+    assert inside.ask("faults/hits")
 
 
 def test_half_an_upload_is_never_referred_to(inside: Inside, root: Path) -> None:
@@ -288,9 +317,12 @@ def test_a_certificate_nobody_vouches_for_is_named_and_not_tried_again(
     assert "certificate" in said
 
 
-def test_a_proxy_that_is_not_there_is_named(inside: Inside, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "http://no-such-host.invalid:3128"])
+def test_a_proxy_that_is_not_there_is_named(
+    proxy: str, inside: Inside, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    monkeypatch.setenv("https_proxy", proxy)
     assert "HTTPS_PROXY" in text(refusal(tiny_job(root, seed=181)))
 
 
