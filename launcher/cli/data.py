@@ -15,7 +15,7 @@ from launcher.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from launcher.training.data.indexed import Indexed
-    from launcher.training.data.prepare import Prepared, Progress
+    from launcher.training.data.prepare import Format, Prepared, Progress
 
 
 @click.group(cls=VerbGroup)
@@ -31,6 +31,13 @@ def command() -> None:
 @click.option("--tokenizer", default="bytes", show_default=True, help="bytes, bpe (trained here), or a folder.")
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Tokens of a bpe; the limit of any other tokenizer.")
 @click.option("--text-key", default="text", show_default=True, help="Field of a JSON line, or column, with the text.")
+@click.option(
+    "--format",
+    default="text",
+    show_default=True,
+    type=click.Choice(["text", "instruction"]),
+    help="What a JSON line holds: text; or messages (or prompt and completion), of which only replies are learnt.",
+)
 @click.pass_obj
 def prepare(
     invocation: Invocation,
@@ -39,10 +46,12 @@ def prepare(
     tokenizer: str,
     vocab_size: int | None,
     text_key: str,
+    format: Format,
 ) -> None:
     """Tokenize .txt, .jsonl and .parquet files into one corpus.
 
     launcher data prepare books/*.txt --output corpora/books --tokenizer bpe --vocab-size 8192
+    launcher data prepare chats.jsonl --output corpora/chats --tokenizer models/qwen --format instruction
     """
     from launcher.training.data.prepare import prepare
 
@@ -52,7 +61,9 @@ def prepare(
             f"{progress.documents:,} documents, {format_count(progress.tokens)} tokens"
         )
 
-    prepared = prepare(inputs, output, tokenizer, vocab_size=vocab_size, text_key=text_key, on_progress=on_progress)
+    prepared = prepare(
+        inputs, output, tokenizer, vocab_size=vocab_size, format=format, text_key=text_key, on_progress=on_progress
+    )
     invocation.end_progress()
     invocation.answer(_prepared_document(prepared), lambda: "\n".join(_prepared_lines(prepared)))
 

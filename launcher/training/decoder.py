@@ -48,6 +48,7 @@ class Decoder(nn.Module):
         self.family = FAMILIES[recipe.model.model_type]
         self.tensor: Tensor | None = None
         self.regions: dict[str, Region] = {}
+        self._expert_loads: list[torch.Tensor] = []
         self.collect_regions()
         if recipe.model.num_local_experts:
             for layer in self.layers:
@@ -179,7 +180,16 @@ class Decoder(nn.Module):
         chosen = probabilities.topk(shape.num_experts_per_tok).indices
         counts = nn.functional.one_hot(chosen, shape.num_local_experts).sum(1).float()
         share, weight = (self._mean_over_tokens(values) for values in (counts, probabilities))
+        self._expert_loads.append(share.detach().max() * (shape.num_local_experts / shape.num_experts_per_tok))
         return shape.num_local_experts * (share * weight).sum() * shape.router_aux_loss_coef / shape.num_hidden_layers
+
+    def take_expert_load(self) -> float:
+        """Tokens of the busiest expert over an even share, at most since the last call; 0 without experts.
+
+        The capacity factor with which no expert would have to drop a token (GShard, arXiv:2006.16668, section 2.2).
+        """
+        loads, self._expert_loads = self._expert_loads, []
+        return float(torch.stack(loads).max()) if loads else 0.0
 
     def _mean_over_tokens(self, values: torch.Tensor) -> torch.Tensor:
         """Mean over the tokens of whole sequences, also where ranks share them."""

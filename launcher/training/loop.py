@@ -15,7 +15,8 @@ from launcher.home import cache_folder
 from launcher.plan.plan import place
 from launcher.training.batches import Batches, context_share
 from launcher.training.data.corpus import open_corpora
-from launcher.training.engines.engine import open_engine
+from launcher.training.data.errors import DataError
+from launcher.training.engines.engine import engine_maker
 from launcher.training.errors import NotFiniteError
 from launcher.training.progress import Continuity
 from launcher.training.record import Record
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
+    from launcher.plan.plan import Place
+    from launcher.recipe.schema import Recipe
     from launcher.tracking.tracker import Tracker
     from launcher.training.assignment import Assignment
     from launcher.training.batches import MicroBatch
+    from launcher.training.data.corpus import Corpora
     from launcher.training.ranks import Ranks
 
 PREEMPTED = 128 + signal.SIGTERM
@@ -62,18 +66,23 @@ class Loop:
         share = context_share(self.recipe, self.plan, ranks)
         self.train = Batches(corpora.train, self.plan, ranks, threads=self.recipe.data.num_workers, share=share)
         self.held_out = Batches(corpora.validation, self.plan, ranks, share=share) if corpora.validation else None
+        make_engine = engine_maker(self.recipe)
         self.record = Record(self.plan, self.recipe, ranks, tracker)
-        self.engine = open_engine(self.recipe, self.plan, ranks)
+        self._agree_on_data(corpora)
+        faults = [fault.what for fault in corpora.quarantined]
+        self.tags = {"quarantined": "; ".join(faults)} if faults else {}
+        self.engine = make_engine(self.recipe, self.plan, ranks)
         self.continuity = Continuity(assignment, self.engine, self.record, corpora, output=output, leads=ranks.leads)
         self.progress = self.continuity.progress
         self.was_told_to_stop = self.is_stopping = self.is_written_everywhere = False
+        self.expert_load: float | None = None
 
     def run(self) -> Outcome:
         """Resume, train, evaluate, save."""
         signal.signal(signal.SIGTERM, self._stop)
         self.progress = self.continuity.start()
         first, last = self.progress.step + 1, self.plan.batch.train_steps
-        self.record.start(first_step=first, artifacts=self.engine.artifacts())
+        self.record.start(first_step=first, artifacts=self.engine.artifacts(), tags=self.tags)
         upcoming = self.train.steps(first, last)
         while self.progress.step < last:
             self._one_step(upcoming)
@@ -102,7 +111,7 @@ class Loop:
         if not math.isfinite(norm) and not self.engine.tolerates_overflow:
             raise self._not_finite(f"the gradient's norm is {norm}")
         self.progress.trained(loss)
-        self.record.step(step, loss=loss, learning_rate=rate, gradient_norm=norm)
+        self.record.step(step, loss=loss, learning_rate=rate, gradient_norm=norm, expert_load=self.expert_load)
 
     def _evaluate(self) -> None:
         """Mean loss on held-out text, the same sequences every time."""
@@ -124,13 +133,32 @@ class Loop:
         mine = loss.detach().double().cpu()
         is_finite = bool(torch.isfinite(mine))
         flags = (self.was_told_to_stop, not is_finite, self.continuity.keeper.is_written)
-        shared = torch.stack([mine if is_finite else mine.new_zeros(()), *(mine.new_tensor(float(f)) for f in flags)])
+        load = max(decoder.take_expert_load() for decoder in self.engine.decoders)
+        shared = torch.tensor([float(mine) if is_finite else 0.0, load, *map(float, flags)], dtype=torch.float64)
         dist.all_reduce(shared)
-        total, told, lost, written = shared.tolist()
+        total, loads, told, lost, written = shared.tolist()
         if lost:
             raise self._not_finite(None if is_finite else f"the loss on this rank is {float(mine)}")
         self.is_stopping, self.is_written_everywhere = bool(told), written == dist.get_world_size()
+        self.expert_load = loads / dist.get_world_size() if self.recipe.model.num_local_experts else None
         return float(total) / dist.get_world_size()
+
+    def _agree_on_data(self, corpora: Corpora) -> None:
+        """All ranks read the same text in the same order.
+
+        Raises:
+            DataError: a rank's files are others.
+        """
+        digests: list[str] = [""] * dist.get_world_size()
+        dist.all_gather_object(digests, corpora.digest)
+        others = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+        if others:
+            raise DataError(
+                f"{len(others)} of {len(digests)} ranks, rank {others[0]} the first, have other data than rank 0",
+                keys=("data.train", "data.validation"),
+                code="data.differs",
+                suggestion="the same files on every node",
+            )
 
     def _not_finite(self, what: str | None) -> NotFiniteError:
         """What happened, where, and on which data; ``what`` is None where only another rank knows."""
@@ -146,14 +174,8 @@ class Loop:
         )
 
     def _seed(self, step: int) -> None:
-        """Random numbers of a step (dropout) are a function of seed, step and place: resuming needs no saved state."""
-        if not self.recipe.model.dropout:
-            return
-        here = place(self.plan.topology, self.ranks.rank)
-        # Tensor ranks hold the same activations, and drop the same, unless they share the sequence.
-        tensor = here.tensor if self.recipe.parallelism.sequence_parallel else 0
-        key = f"{self.recipe.training.seed}/{step}/{here.data}/{here.pipeline}/{here.context}/{tensor}"
-        torch.manual_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1)
+        if self.recipe.model.dropout:
+            torch.manual_seed(step_seed(self.recipe, place(self.plan.topology, self.ranks.rank), step))
 
     def _is_due(self, interval: int) -> bool:
         step = self.progress.step
@@ -177,3 +199,13 @@ class Loop:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.was_told_to_stop = True
+
+
+def step_seed(recipe: Recipe, here: Place, step: int) -> int:
+    """Seed of a step's random numbers (dropout) on one rank: resuming needs no saved state.
+
+    Ranks that hold the same activations drop the same: tensor ranks, unless they share the sequence.
+    """
+    tensor = here.tensor if recipe.parallelism.sequence_parallel else 0
+    key = f"{recipe.training.seed}/{step}/{here.data}/{here.pipeline}/{here.context}/{tensor}"
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1

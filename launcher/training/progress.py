@@ -101,6 +101,11 @@ class Continuity:
     def _resume(self, elsewhere: Path | None) -> None:
         found = self.keeper.load(self.engine, elsewhere=elsewhere)
         if found is None:
+            universal = self.keeper.load_universal(self.engine, elsewhere) if elsewhere else None
+            if universal:
+                folder, self.progress.step = universal
+                self.record.say(f"resumed after step {self.progress.step} from DeepSpeed's universal {folder}")
+                return
             if elsewhere or self.assignment.recipe.checkpoint.resume == "required":
                 raise CheckpointError(
                     f"there is no whole checkpoint in {elsewhere or self.keeper.directory} to resume from",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Record:
-    """Times, losses and rates of a run. Durations come from a clock that nobody sets."""
+    """Times, losses and rates of a run. Durations come from a clock that nobody sets; made before the model is."""
 
     def __init__(self, plan: Plan, recipe: Recipe, ranks: Ranks, tracker: Tracker) -> None:
         self.plan, self.ranks, self.tracker = plan, ranks, tracker
@@ -31,10 +31,11 @@ class Record:
         self.began = time.monotonic()
         self.seconds = dict.fromkeys(("data", "compute", "evaluation", "checkpoint"), 0.0)
         self.steps_since = 0
+        self.library_bytes = None if ranks.device.type == "cuda" else peak_memory_bytes(ranks.device)
 
-    def start(self, *, first_step: int, artifacts: dict[str, str]) -> None:
+    def start(self, *, first_step: int, artifacts: dict[str, str], tags: dict[str, str]) -> None:
         """Tell the tracker where this attempt begins."""
-        self.tracker.start(first_step=first_step, artifacts=artifacts)
+        self.tracker.start(first_step=first_step, artifacts=artifacts, tags=tags)
 
     @contextmanager
     def timing(self, part: str) -> Iterator[None]:
@@ -45,7 +46,9 @@ class Record:
             torch.cuda.synchronize()
         self.seconds[part] += time.monotonic() - began
 
-    def step(self, step: int, *, loss: float, learning_rate: float, gradient_norm: float) -> None:
+    def step(
+        self, step: int, *, loss: float, learning_rate: float, gradient_norm: float, expert_load: float | None = None
+    ) -> None:
         """A step is done: every ``log_interval_steps`` steps, a row and a line; times are means over them."""
         self.steps_since += 1
         if step % self.interval and step != self.plan.batch.train_steps:
@@ -65,6 +68,8 @@ class Record:
             metrics.PEAK_MEMORY_BYTES: float(peak_memory_bytes(self.ranks.device)),
             **self._against_plan(speed),
         }
+        more = {metrics.LIBRARY_MEMORY_BYTES: self.library_bytes, metrics.EXPERT_LOAD: expert_load}
+        row |= {name: float(value) for name, value in more.items() if value is not None}
         self.tracker.log(step, row)
         self.say(
             f"step {step}/{self.plan.batch.train_steps} loss {loss:.4f} lr {learning_rate:.1e} "

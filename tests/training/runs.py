@@ -28,7 +28,7 @@ from launcher.recipe.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 SECONDS = 120
 """No run of these tests takes longer on a busy two-core machine."""
@@ -106,7 +106,9 @@ class Run:
         *,
         resume_from: Path | None = None,
         document: Mapping[str, Any] | None = None,
+        variables: Sequence[Mapping[str, str]] = (),
     ) -> None:
+        """``document``: laid over the job's; ``variables``: environment variables of each rank's own."""
         folder.mkdir(parents=True, exist_ok=True)
         self.output = folder / "output"
         written = {**job_document(recipe, resume_from=resume_from), **(document or {})}
@@ -117,9 +119,11 @@ class Run:
         command = [sys.executable, "-m", "launcher.training", str(self.job), "--output", str(self.output)]
         self.log_paths = [folder / f"rank-{rank:05d}.log" for rank in range(self.world)]
         self.processes = [
-            _start(command, log, environment)
-            for log, environment in zip(self.log_paths, rank_environments(self.world, folder), strict=True)
-        ]  # fmt: skip
+            _start(command, log, {**environment, **own})
+            for log, environment, own in zip(
+                self.log_paths, rank_environments(self.world, folder), variables or [{}] * self.world, strict=True
+            )
+        ]
 
     def wait(self) -> Finished:
         """Wait for every rank; kill what is left when the time is over."""
@@ -192,7 +196,7 @@ def _train_in_turn(
     environments = rank_environments(world, folder)
     command = [sys.executable, str(Path(__file__).with_name("many_runs.py")), *pairs]
     processes = [_start(command, log, environment) for log, environment in zip(logs, environments, strict=True)]
-    codes = _wait(processes, seconds=SECONDS + 10 * len(recipes))
+    codes = _wait(processes, seconds=SECONDS + 30 * len(recipes))
     texts = tuple(log.read_text() for log in logs)
     assert set(codes) == {0}, "\n".join(texts)
     return {name: Finished(exit_codes=codes, output=folder / name / "output", logs=texts) for name in recipes}

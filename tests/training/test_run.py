@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from launcher.training.checkpoint.manifest import newest
+from launcher.training.data.prepare import prepare
 from tests.training.layouts import ALONE, DEEPSPEED, laid_out
 from tests.training.runs import Finished, Run, tiny_recipe, train, train_many
 
@@ -53,7 +54,8 @@ def test_each_row_has_the_times_and_rates_of_its_step(alone: Finished) -> None:
     assert row["tokens_per_second"] == pytest.approx(256 / row["step_seconds"])
     assert row["tokens_seen"] == 3 * 256
     assert row["learning_rate"] == pytest.approx(3e-3 * 3 / 4)  # third of four steps of warm-up
-    assert row["peak_memory_bytes"] > 50e6
+    # Python, torch and transformers are there before the model is: 300 MB or more.
+    assert row["peak_memory_bytes"] >= row["library_memory_bytes"] > 200e6
 
 
 TWO: dict[str, Recipe] = {
@@ -163,6 +165,32 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) 
     assert "is passed over: rank-00000.safetensors is not what was written" in again.logs[0]
     assert "resumed after step 4" in again.logs[0]
     assert weights(again) == [found[1].files[0].sha256]
+
+
+def shards(home: Path, texts: list[str]) -> dict[str, str]:
+    """A home with a shard of each text, as environment variables."""
+    home.mkdir()
+    for number, text in enumerate(texts):
+        (home / f"{number}.txt").write_text(text * 200)
+        prepare([home / f"{number}.txt"], home / f"shard-{number}")
+    return {"HOME": str(home)}
+
+
+def test_ranks_that_read_different_data_stop_before_the_first_step(tmp_path: Path) -> None:
+    recipe = tiny_recipe(data={"train": ("~/shard-*.idx",)}, cluster={"processes_per_instance": 2})
+    homes = [shards(tmp_path / "a", ["one ", "two "]), shards(tmp_path / "b", ["one ", "three "])]
+    failed = Run(recipe, tmp_path / "run", variables=homes).wait()
+    assert failed.exit_codes == (3, 3)
+    assert "1 of 2 ranks, the first of them rank 1, have other data than rank 0" in failed.logs[0]
+
+
+def test_a_damaged_shard_within_the_limit_is_told_and_training_goes_on(tmp_path: Path) -> None:
+    home = shards(tmp_path / "home", ["one ", "two "])
+    (tmp_path / "home" / "shard-1.bin").write_bytes(b"torn")
+    data = {"train": ("~/shard-*.idx",), "quarantine_limit": 1}
+    run = Run(tiny_recipe(data=data, training={"train_steps": 1}), tmp_path / "run", variables=[home]).wait()
+    assert run.exit_codes == (0,)
+    assert "left out: " in run.logs[0]
 
 
 def test_resume_required_without_a_checkpoint_fails(tmp_path: Path) -> None:

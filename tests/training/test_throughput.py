@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from launcher.plan.planner import make_plan
 from launcher.tracking.tracker import NullTracker
 from launcher.training.assignment import Assignment
 from launcher.training.families import make_configuration, make_model
 from launcher.training.loop import Loop
-from launcher.training.ranks import join, read_ranks
+from launcher.training.ranks import read_ranks
 from tests.training.runs import job_document, tiny_recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from launcher.recipe.schema import Recipe
@@ -28,18 +26,6 @@ if TYPE_CHECKING:
 ROUNDS = 5
 STEPS = 4
 """In each round, of each of the two."""
-
-
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A process group of one in this process, on as many cores as there are."""
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    join(read_ranks({}, local_world_size=1, uses_gpu=False))
-    yield tmp_path
-    dist.destroy_process_group()
-    torch.set_num_threads(threads)
 
 
 def wide_recipe() -> Recipe:

@@ -25,6 +25,8 @@ from launcher.training.checkpoint.manifest import (
 from launcher.training.checkpoint.restore import fill, open_shelf
 from launcher.training.checkpoint.shard import write_shard
 from launcher.training.checkpoint.storage import write_text
+from launcher.training.checkpoint.universal import open_universal, universal_step
+from launcher.training.checkpoint.universal_folder import find_universal
 from launcher.training.errors import CheckpointError, SupersededError
 
 if TYPE_CHECKING:
@@ -122,6 +124,16 @@ class Keeper:
                     engine.restored(found.step, found.scalars)
                     return folder, found
         return None
+
+    def load_universal(self, engine: Engine, directory: Path) -> tuple[Path, int] | None:
+        """Fill ``engine`` from DeepSpeed's universal checkpoint in ``directory``; its folder and step, or None."""
+        folder = find_universal(directory)
+        if folder is None:
+            return None
+        step = universal_step(folder)
+        fill(engine.pieces(), open_universal(folder))
+        engine.restored(step, {})
+        return folder, step
 
     def _is_ours(self) -> bool:
         try:

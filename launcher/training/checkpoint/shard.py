@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 
@@ -20,11 +20,19 @@ if TYPE_CHECKING:
     from launcher.training.checkpoint.storage import Written
 
 
+class Readable(Protocol):
+    """A tensor at rest."""
+
+    def read(self, first: int, last: int) -> torch.Tensor:
+        """Elements ``first`` up to ``last`` in row-major order, as fp32."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """A piece at rest: elements somewhere in a file."""
 
-    stored: Stored
+    stored: Readable
     name: str
     kind: Kind
     region: Region

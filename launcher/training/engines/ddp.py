@@ -37,6 +37,7 @@ class DdpEngine:
         self.decoder.to_empty(device=ranks.device)
         rebuild(self.decoder, ranks.device)
         speed_up(self.decoder, ranks.device)
+        self.decoders = (self.decoder,)
         self.optimizer = LocalOptimizer(self._holdings(), recipe.training)
         draw(self.pieces(), recipe)
         self.module = self._replicate() if ranks.world_size > 1 else self.decoder

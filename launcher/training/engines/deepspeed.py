@@ -111,6 +111,7 @@ class DeepSpeedEngine:
         self, deepspeed: Any, recipe: Recipe, decoder: Decoder, config: dict[str, Any], ranks: Ranks, groups: Groups
     ) -> None:
         self.recipe, self.decoder, self.config, self.ranks, self.groups = recipe, decoder, config, ranks, groups
+        self.decoders = (decoder,)
         regions = {name: _region(decoder, name, parameter) for name, parameter in decoder.named_weights()}
         dimensions = {name: len(region.shape) for name, region in regions.items()}
         parameters = parameter_groups(decoder.named_weights(), recipe.training.optimizer, dimensions=dimensions)

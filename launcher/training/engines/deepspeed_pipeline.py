@@ -47,6 +47,7 @@ class DeepSpeedPipelineEngine:
     def __init__(self, deepspeed: Any, recipe: Recipe, config: dict[str, Any], ranks: Ranks, groups: Groups) -> None:
         self.recipe, self.config, self.ranks, self.groups = recipe, config, ranks, groups
         self.decoder = _make_stage(recipe, ranks, groups)
+        self.decoders = (self.decoder,)
         speed_up(self.decoder, ranks.device)
         self.layer = _Layer(Stage(self.decoder))
         module = _pipeline_module(self.layer, groups)

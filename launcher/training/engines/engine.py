@@ -6,19 +6,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import torch
 
     from launcher.plan.plan import Plan
     from launcher.recipe.schema import Recipe
     from launcher.training.batches import MicroBatch
+    from launcher.training.decoder import Decoder
     from launcher.training.pieces import Piece
     from launcher.training.ranks import Ranks
 
 
 class Engine(Protocol):
     """A model, its optimizer, and how both are divided among ranks."""
+
+    @property
+    def decoders(self) -> Sequence[Decoder]:
+        """What this rank has of the model: all of it, or some stages."""
+        ...
 
     def forward_backward(self, batches: Sequence[MicroBatch]) -> torch.Tensor:
         """Add the gradients of this rank's micro batches; return their mean loss, nats per token."""
@@ -57,7 +63,7 @@ class Engine(Protocol):
         ...
 
 
-def open_engine(recipe: Recipe, plan: Plan, ranks: Ranks) -> Engine:
-    """The recipe's engine, with freshly drawn weights. Only its own module is imported."""
+def engine_maker(recipe: Recipe) -> Callable[[Recipe, Plan, Ranks], Engine]:
+    """What makes the recipe's engine, with freshly drawn weights. Only its own module is imported, and that now."""
     module = import_module(f"launcher.training.engines.{recipe.parallelism.engine}")
-    return cast("Engine", module.make_engine(recipe, plan, ranks))
+    return cast("Callable[[Recipe, Plan, Ranks], Engine]", module.make_engine)

@@ -57,7 +57,8 @@ class FsdpEngine:
     def __init__(self, recipe: Recipe, plan: Plan, ranks: Ranks, groups: Groups) -> None:
         self.recipe, self.ranks, self.groups = recipe, ranks, groups
         self.portions = plan.batch.gradient_accumulation_steps
-        self.stages = [Stage(decoder) for decoder in self._decoders()]
+        self.stages = [Stage(decoder) for decoder in self._make_decoders()]
+        self.decoders = [stage.decoder for stage in self.stages]
         for stage in self.stages:
             speed_up(stage.decoder, ranks.device)
             self._shard(stage)
@@ -67,7 +68,7 @@ class FsdpEngine:
         draw(self.pieces(), recipe)
         self.pipeline = self._pipeline() if groups.pipeline.size > 1 else None
 
-    def _decoders(self) -> Iterator[Decoder]:
+    def _make_decoders(self) -> Iterator[Decoder]:
         """This rank's stages, on the meta device."""
         axis, recipe = self.groups.pipeline, self.recipe
         numbers = stage_numbers(recipe.parallelism, axis)
