@@ -42,6 +42,8 @@ RECIPE_KEYS = {
     "optimizer.params.weight_decay": "training.optimizer.weight_decay",
     "sequence_parallel_size": "parallelism.context_parallel_size",
     "tensor_parallel.autotp_size": "parallelism.tensor_parallel_size",
+    "pipeline.pipe_partitioned": "parallelism.sequence_parallel",
+    "pipeline.grad_partitioned": "parallelism.sequence_parallel",
 }
 """DeepSpeed keys that have a recipe key of their own; a team's DeepSpeed block may repeat but not contradict it."""
 
@@ -123,6 +125,11 @@ def _generated(recipe: Recipe, topology: Topology, batch: Batch) -> dict[str, An
     if training.precision == "fp16":
         config["fp16"] = {"enabled": True, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000}
         config["fp16"] |= {"hysteresis": 2, "min_loss_scale": 1}
+    if topology.pipeline_parallel_size > 1:
+        # Between stages DeepSpeed sends a slice of what it takes to be the same activations on all tensor ranks; under
+        # sequence parallelism each has other tokens, and all of them must be sent.
+        is_same = not recipe.parallelism.sequence_parallel
+        config["pipeline"] = {"pipe_partitioned": is_same, "grad_partitioned": is_same}
     if topology.context_parallel_size > 1:
         config["sequence_parallel_size"] = topology.context_parallel_size
     return config

@@ -41,6 +41,22 @@ def findings(extra: dict[str, Any] | None = None, world: int = 1, **layout: Any)
     return deepspeed_findings(recipe(extra, **layout), topology(world), batch())
 
 
+def test_tensor_ranks_that_hold_other_tokens_send_all_of_them_to_the_next_stage() -> None:
+    sizes = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+    shared, same = (
+        deepspeed_config(recipe(sequence_parallel=shares, **sizes), topology(4, tensor=2, pipeline=2), batch())
+        for shares in (True, False)
+    )
+    assert shared["pipeline"] == {"pipe_partitioned": False, "grad_partitioned": False}
+    assert same["pipeline"] == {"pipe_partitioned": True, "grad_partitioned": True}
+    (found,) = deepspeed_findings(
+        recipe({"pipeline": {"pipe_partitioned": True}}, sequence_parallel=True, **sizes),
+        topology(4, tensor=2, pipeline=2),
+        batch(),
+    )
+    assert "pipeline.pipe_partitioned = True contradicts the recipe" in found.message
+
+
 def only(found: tuple[Finding, ...]) -> Finding:
     assert len(found) == 1, [finding.message for finding in found]
     return found[0]

@@ -56,6 +56,7 @@ DEEPSPEED: dict[str, Layout] = {
     "data-pipeline": (4, {_P: 2, "zero_stage": 1}),
     "tensor-context": (4, {_T: 2, _C: 2, "zero_stage": 2}),
     "tensor-pipeline": (4, {_T: 2, _P: 2, "zero_stage": 1}),
+    "sequence-pipeline": (4, {_T: 2, _P: 2, "sequence_parallel": True}),
 }
 MODELS: dict[str, dict[str, Any]] = {
     "gpt2": {"model_type": "gpt2"},

@@ -78,7 +78,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Finish
         "gpt2": group("fsdp", some(FSDP, ("hsdp", "tensor-context", "tensor-pipeline", "context-pipeline"))),
         "mixtral": group("fsdp", some(EXPERTS, ("expert-tensor", "expert-pipeline")), "mixtral", **full),
         "llama": group("fsdp", some(FSDP, ("interleaved", "zero-bubble-v")), "llama", **selective),
-        "deepspeed": group("deepspeed", some(DEEPSPEED, ("tensor-pipeline", "context-zero3"))),
+        "deepspeed": group("deepspeed", some(DEEPSPEED, ("sequence-pipeline", "context-zero3"))),
         "documents": group("fsdp", some(FSDP, ("context-pipeline",)), data=data)
         | {"deepspeed/context": laid_out(DEEPSPEED["context"], "deepspeed", data=data)}
         | {"mixed": laid_out(ALONE, "ddp", data={**data, "reset_at_documents": False})},
