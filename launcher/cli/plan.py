@@ -9,7 +9,7 @@ import click
 
 from launcher.cli.invocation import Invocation, Verb
 from launcher.cli.recipe_words import compose_words, recipe_words
-from launcher.errors import BudgetError, PlanError
+from launcher.errors import BudgetError, PlanError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,18 +25,29 @@ OVERLOOK = "launcher submit ... --over-budget"
 
 @click.command(cls=Verb)
 @recipe_words
+@click.option(
+    "--resume",
+    metavar="HANDLE",
+    help="Say also whether the checkpoints of this run (or in this folder) can be gone on from, and what changes.",
+)
 @click.pass_obj
-def command(invocation: Invocation, words: tuple[str, ...], recipe_dirs: tuple[Path, ...]) -> None:
+def command(invocation: Invocation, words: tuple[str, ...], recipe_dirs: tuple[Path, ...], resume: str | None) -> None:
     """Show what follows from a recipe: memory, time, dollars and findings.
 
     launcher plan gpt/13b cluster=nd_h100_v5 cluster.instance_count=16
     launcher plan llama3/70b parallelism.tensor_parallel_size=8 --json
     launcher plan gpt/1.3b parallelism.zero_stage=1,2,3      several values are several jobs
+    launcher plan gpt/tiny parallelism=fsdp --resume latest
     """
     from launcher.cli.sweep import sweep
 
     jobs = sweep(words, recipe_dirs)
-    refused = _plan(invocation, words, recipe_dirs) if len(jobs) == 1 else _plan_sweep(invocation, jobs, recipe_dirs)
+    if len(jobs) > 1 and resume:
+        raise UsageError("one job goes on from a run, not several", suggestion="one value for every key")
+    if len(jobs) > 1:
+        refused = _plan_sweep(invocation, jobs, recipe_dirs)
+    else:
+        refused = _plan(invocation, words, recipe_dirs, resume)
     if refused is None:
         return
     if invocation.json:
@@ -45,7 +56,9 @@ def command(invocation: Invocation, words: tuple[str, ...], recipe_dirs: tuple[P
     raise refused
 
 
-def _plan(invocation: Invocation, words: Sequence[str], recipe_dirs: Sequence[Path]) -> LauncherError | None:
+def _plan(
+    invocation: Invocation, words: Sequence[str], recipe_dirs: Sequence[Path], resume: str | None
+) -> LauncherError | None:
     """Show the plan; return why it may not run."""
     from launcher.cli.failure import error_document
     from launcher.cli.plan_text import plan_lines
@@ -54,11 +67,18 @@ def _plan(invocation: Invocation, words: Sequence[str], recipe_dirs: Sequence[Pa
 
     composed = compose_words(invocation, words, recipe_dirs)
     plan = make_plan(composed.recipe)
+    document, lines = encode(plan), plan_lines(plan, composed.recipe, composed)
     refused = refusal(plan)
-    document = encode(plan)
+    if resume:
+        from launcher.cli.resumption import resumption, resumption_document, resumption_lines
+
+        found = resumption(invocation, resume, composed.recipe, plan)
+        document["resume"] = resumption_document(found)
+        lines += resumption_lines(found)
+        refused = refused or (PlanError(list(found.faults)) if found.faults else None)
     if refused is not None:
         document["error"] = error_document(refused, composed)
-    invocation.answer(document, lambda: "\n".join(plan_lines(plan, composed.recipe, composed)))
+    invocation.answer(document, lambda: "\n".join(lines))
     return refused
 
 

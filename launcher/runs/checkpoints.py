@@ -62,13 +62,18 @@ def resolve_resume(handle: str) -> str:
             code="resume.running",
         )
     if shelf.newest() is None:
-        raise RunFailedError(
-            f"{handle} left no checkpoint in {shelf.directory}",
-            keys=("checkpoint.interval_steps",),
-            suggestion="checkpoint.interval_steps=100 saves as the run goes",
-            code="resume.no_checkpoint",
-        )
+        raise no_checkpoint(handle, shelf.directory)
     return str(shelf.directory)
+
+
+def no_checkpoint(handle: str, directory: Path) -> RunFailedError:
+    """A run that cannot be continued."""
+    return RunFailedError(
+        f"{handle} left no checkpoint in {directory}",
+        keys=("checkpoint.interval_steps",),
+        suggestion="checkpoint.interval_steps=100 saves as the run goes",
+        code="resume.no_checkpoint",
+    )
 
 
 def _directory(folder: RunFolder) -> Path:

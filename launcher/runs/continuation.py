@@ -11,9 +11,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from launcher.backends import parse_handle
+from launcher.backends.local.backend import run_folder
 from launcher.errors import Fault
+from launcher.plan.planner import make_plan
 from launcher.recipe import codec
 from launcher.recipe.diff import changes
+from launcher.runs.checkpoints import Shelf, no_checkpoint
+from launcher.runs.remembered import recipe_of
 from launcher.training.checkpoint.manifest import read_manifest, step_folders
 from launcher.training.checkpoint.universal_folder import find_universal
 
@@ -38,7 +43,8 @@ _PARTITION = re.compile(r"(?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_\d+_optim_s
 class Continuation:
     """A checkpoint beside the recipe and plan that are to go on from it."""
 
-    checkpoint: Path
+    checkpoint: Path | None
+    """None where only the job can see it."""
     step: int | None
     """Optimizer updates done; None where only the job will know."""
     train_steps: int
@@ -54,6 +60,22 @@ class Continuation:
     def is_resharded(self) -> bool:
         """Whether ranks hold other parts than those that were written."""
         return self.written_by != self.read_by
+
+
+def continuation_of(handle: str, recipe: Recipe, plan: Plan) -> Continuation:
+    """How ``recipe`` goes on from a run; what only its storage knows is None for one that ran elsewhere.
+
+    Raises:
+        NoSuchRunError: there is no such run.
+        RunFailedError: it left no checkpoint.
+    """
+    if parse_handle(handle)[0] != "local":
+        return _elsewhere(handle, recipe, plan)
+    directory = Shelf(run_folder(handle)).directory
+    found = continuation(directory, recipe, plan)
+    if found is None:
+        raise no_checkpoint(handle, directory)
+    return found
 
 
 def continuation(directory: Path, recipe: Recipe, plan: Plan) -> Continuation | None:
@@ -83,6 +105,17 @@ def _ours(folder: Path, manifest: Manifest, recipe: Recipe, plan: Plan) -> Conti
         changes=found,
         faults=(*_shape_faults(found), *_length_faults(manifest.step, plan)),
     )
+
+
+def _elsewhere(handle: str, recipe: Recipe, plan: Plan) -> Continuation:
+    """By the recipe the run was submitted with: its checkpoints are where the job will read them."""
+    before = recipe_of(handle)
+    found = tuple(change for change in changes(before, recipe) if change.key.startswith(_COMPARED))
+    return Continuation(
+        checkpoint=None, step=None, train_steps=plan.batch.train_steps,
+        written_by=_plan_words(before, make_plan(before)), read_by=_plan_words(recipe, plan),
+        changes=found, faults=_shape_faults(found),
+    )  # fmt: skip
 
 
 def _shape_faults(found: tuple[Change, ...]) -> tuple[Fault, ...]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Cli
 
-pytest.importorskip("numpy", reason="the extra 'local' is not installed")
+np = pytest.importorskip("numpy", reason="the extra 'local' is not installed")
 
 
 @pytest.fixture
@@ -94,3 +94,15 @@ def test_a_corpus_that_is_not_there_is_refused(cli: Cli, tmp_path: Path) -> None
 
 def test_an_input_that_is_not_there_is_a_usage_error(cli: Cli, tmp_path: Path) -> None:
     assert cli("data", "prepare", tmp_path / "nothing.txt", "--output", tmp_path / "c").code == 2
+
+
+def test_instructions_are_prepared_with_the_prompts_masked(cli: Cli, tmp_path: Path) -> None:
+    chats = tmp_path / "chats.jsonl"
+    chats.write_text('{"prompt": "2+2=", "completion": "4"}\n')
+
+    outcome = cli("data", "prepare", chats, "--output", tmp_path / "c", "--format", "instruction", "--json")
+
+    assert outcome.code == 0, outcome.err
+    assert outcome.document["tokens"] == len("2+2=") + len("4") + 1
+    # a mark of 16 bits a token: learnt are the completion and the end
+    assert np.fromfile(tmp_path / "c.targets.bin", "<u2").tolist() == [0, 0, 0, 0, 1, 1]

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from launcher.compose.composer import compose
+from tests.runs.test_continuation import write_manifest
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.conftest import Cli
 
 LARGE = ("gpt/175b", "cluster=nd_h100_v5", "cluster.instance_count=128")
@@ -97,3 +102,35 @@ def test_a_plan_over_the_budget_is_5(cli: Cli) -> None:
 
     assert outcome.code == 5
     assert outcome.document["error"]["code"] == "budget"
+
+
+def test_resume_says_whether_a_checkpoint_can_be_read_and_what_changes(cli: Cli, tmp_path: Path) -> None:
+    tiny = compose(["gpt/tiny"]).recipe
+    folder = write_manifest(tmp_path, tiny, step=12)
+
+    told = cli("plan", "gpt/tiny", "parallelism=fsdp", "--resume", tmp_path)
+    document = cli("plan", "gpt/tiny", "parallelism=fsdp", "--resume", tmp_path, "--json").document["resume"]
+
+    assert told.code == 0, told.err
+    assert f"resume     {folder}\n" in told.out
+    assert "written by ddp ZeRO-0" in told.out
+    assert "every rank reads the elements it holds" in told.out
+    assert "learns     the same" in told.out
+    assert (document["is_readable"], document["is_resharded"], document["step"]) == (True, True, 12)
+
+
+def test_resume_refuses_another_model_before_anything_is_submitted(cli: Cli, tmp_path: Path) -> None:
+    write_manifest(tmp_path, compose(["gpt/tiny"]).recipe, step=12)
+
+    outcome = cli("plan", "gpt/tiny", "model.hidden_size=64", "--resume", tmp_path)
+
+    assert outcome.code == 3
+    assert "[resume.model]" in outcome.err
+    assert "model.hidden_size" in outcome.err
+
+
+def test_resume_from_a_folder_without_a_checkpoint_is_a_usage_error(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("plan", "gpt/tiny", "--resume", tmp_path)
+
+    assert outcome.code == 2
+    assert "holds no checkpoint" in outcome.err
