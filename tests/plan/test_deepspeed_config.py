@@ -42,7 +42,7 @@ def findings(extra: dict[str, Any] | None = None, world: int = 1, **layout: Any)
 
 
 def test_tensor_ranks_that_hold_other_tokens_send_all_of_them_to_the_next_stage() -> None:
-    sizes = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+    sizes: dict[str, Any] = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
     shared, same = (
         deepspeed_config(recipe(sequence_parallel=shares, **sizes), topology(4, tensor=2, pipeline=2), batch())
         for shares in (True, False)

@@ -10,7 +10,11 @@ if TYPE_CHECKING:
     from launcher.recipe.schema import Lora, Model
 
 
-def linear_layers(model: Model) -> dict[str, tuple[tuple[int, int], ...]]:
+Layers = dict[str, tuple[tuple[int, int], ...]]
+"""Name -> inputs and outputs of each layer of that name."""
+
+
+def linear_layers(model: Model) -> Layers:
     """Inputs and outputs of a decoder layer's linear layers, by the last part of transformers' names.
 
     Two layers may share a name (GPT-2's ``c_proj``). Experts are stacked in one tensor and are none of them.
@@ -24,9 +28,9 @@ def linear_layers(model: Model) -> dict[str, tuple[tuple[int, int], ...]]:
     if model.model_type == "gpt_neox":
         return {"query_key_value": ((hidden, 3 * hidden),), "dense": ((hidden, hidden),),
                 "dense_h_to_4h": ((hidden, ffn),), "dense_4h_to_h": ((ffn, hidden),)}  # fmt: skip
-    attention = {"q_proj": ((hidden, query),), "k_proj": ((hidden, keys),), "v_proj": ((hidden, keys),),
+    attention: Layers = {"q_proj": ((hidden, query),), "k_proj": ((hidden, keys),), "v_proj": ((hidden, keys),),
                  "o_proj": ((query, hidden),)}  # fmt: skip
-    gated = {"gate_proj": ((hidden, ffn),), "up_proj": ((hidden, ffn),), "down_proj": ((ffn, hidden),)}
+    gated: Layers = {"gate_proj": ((hidden, ffn),), "up_proj": ((hidden, ffn),), "down_proj": ((ffn, hidden),)}
     return attention | ({} if shape.experts else gated)
 
 
