@@ -162,7 +162,7 @@ def test_a_convergence_edit_comes_after_mapping_edits() -> None:
 def test_an_error_that_no_edit_mends_leaves_the_others_their_edits() -> None:
     # A variable that holds a template is for its author to mend; the batch is not.
     training = Training(seq_length=128, global_batch_size=9, train_steps=10)
-    variables = Environment(variables={"OUTPUT": "${{outputs.x}}"})
+    variables = Environment(name="cuda", variables={"OUTPUT": "${{outputs.x}}"})
     asked = recipe(TINY, training=training, cluster=on(H100), environment=variables)
 
     found = {finding.code: finding for finding in errors(asked)}
