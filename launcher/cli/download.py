@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from launcher.cli.handles import handle_argument, resolve_handle
 from launcher.cli.invocation import Invocation, Verb
 from launcher.units import format_bytes
-
-if TYPE_CHECKING:
-    from launcher.backends.azureml.storage import Blob
 
 
 @click.command(cls=Verb)
@@ -32,6 +28,7 @@ def command(invocation: Invocation, handle: str, folder: Path | None, only: str,
     from launcher.backends import parse_handle
     from launcher.backends.azureml.backend import AzureMLBackend
     from launcher.errors import UsageError
+    from launcher.runs.trained import without_older_checkpoints
 
     handle = resolve_handle(invocation, handle)
     backend, name = parse_handle(handle)
@@ -39,7 +36,7 @@ def command(invocation: Invocation, handle: str, folder: Path | None, only: str,
         raise UsageError(f"{handle} is on this machine already", suggestion=f"launcher open {handle}")
     output, target = AzureMLBackend().output(handle), folder or Path(name)
     wanted = [blob for blob in output.files() if fnmatchcase(blob.path, only)]
-    wanted = _newest_checkpoint(wanted) if newest else wanted
+    wanted = without_older_checkpoints(wanted) if newest else wanted
     total, done = sum(blob.bytes for blob in wanted), 0
 
     def progress(size: int) -> None:
@@ -51,10 +48,3 @@ def command(invocation: Invocation, handle: str, folder: Path | None, only: str,
     invocation.end_progress()
     document = {"handle": handle, "folder": str(target), "files": len(wanted), "bytes": total}
     invocation.answer(document, lambda: f"{len(wanted)} files, {format_bytes(total)}, in {target}")
-
-
-def _newest_checkpoint(files: list[Blob]) -> list[Blob]:
-    """The files without those of older checkpoints (``checkpoints/step-00000300-7ccf1a/...``)."""
-    steps = {blob.path.split("/")[1] for blob in files if blob.path.startswith("checkpoints/step-")}
-    older = steps - {max(steps, default="")}
-    return [blob for blob in files if not any(blob.path.startswith(f"checkpoints/{step}/") for step in older)]

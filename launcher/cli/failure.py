@@ -27,6 +27,7 @@ EXTRAS = {
         "deepspeed",
         "mlflow",
         "numpy",
+        "peft",
         "psutil",
         "pyarrow",
         "safetensors",
@@ -34,6 +35,7 @@ EXTRAS = {
         "torch",
         "transformers",
     ),
+    "export": ("onnx", "onnxruntime", "onnxscript"),
     "azure": ("azure",),
 }
 """Optional packages of pyproject.toml, by the extra that installs them."""

@@ -30,7 +30,7 @@ class Mount:
 
     path: str
     """Datastore URI, ``azureml:`` asset, or local folder."""
-    kind: Literal["uri_folder", "uri_file"] = "uri_folder"
+    kind: Literal["uri_folder", "uri_file", "custom_model"] = "uri_folder"
     mode: Literal["ro_mount", "download", "rw_mount", "upload"] = "ro_mount"
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher.errors import Fault, PlanError
-from launcher.plan.rules import azure, calibration, checkpoint, cluster, engine, entry, layout, outcome, training
+from launcher.plan.rules import (
+    azure,
+    calibration,
+    checkpoint,
+    cluster,
+    engine,
+    entry,
+    finetuning,
+    layout,
+    outcome,
+    training,
+)
 
 if TYPE_CHECKING:
     from launcher.plan.plan import Finding, Plan
@@ -45,6 +56,11 @@ RULES = (
     training.selective_fused,
     training.warmup,
     training.precision,
+    finetuning.starting_weights,
+    finetuning.warm_moments,
+    finetuning.adapters,
+    finetuning.adapted_layers,
+    finetuning.profiling,
     cluster.network,
     cluster.image,
     cluster.node_limit,

@@ -137,6 +137,7 @@ def _fold_model(model: Model, layout: Parallelism, axes: Axes) -> Model:
         num_experts_per_tok=chosen,
         moe_intermediate_size=_in_proportion(model.moe_intermediate_size, model.hidden_size, hidden),
         init_from=None,
+        init_optimizer=False,
     )
 
 
@@ -176,6 +177,7 @@ def _fold_training(training: Training, batch: Batch, axes: Axes) -> Training:
         precision="bf16" if training.precision in ("fp16", "fp8") else training.precision,
         attention="sdpa" if training.attention == "flash" else training.attention,
         compile=False,
+        profile=None,
         evaluation_interval_steps=0,
         evaluation_batches=min(1, training.evaluation_batches),
         optimizer=replace(optimizer, learning_rate=max(LEARNING_RATE, optimizer.learning_rate)),

@@ -26,6 +26,7 @@ _WORTH_NAMING = (
     "training.activation_checkpointing",
     "training.gradient_clipping",
     "training.schedule.name",
+    "training.lora.rank",
     "parallelism.engine",
     "parallelism.zero_stage",
     "parallelism.tensor_parallel_size",

@@ -79,20 +79,7 @@ class Batches:
 
     def _tensors(self, batches: list[Batch]) -> list[MicroBatch]:
         targets = self._targets(batches)
-        return [self._tensor(batch, targets) for batch in batches]
-
-    def _tensor(self, batch: Batch, targets: torch.Tensor) -> MicroBatch:
-        device = self.ranks.device
-        in_order = np.broadcast_to(np.arange(batch.inputs.shape[1]), batch.inputs.shape)
-        positions = in_order if batch.positions is None else batch.positions
-        # Copies: slices and broadcasts are not writable, and torch has no read-only tensors.
-        inputs, labels, places = (torch.tensor(array) for array in (batch.inputs, batch.labels, positions))
-        if self.share:
-            inputs, labels, places = (tensor[:, self.share.tokens] for tensor in (inputs, labels, places))
-        documents = None if batch.documents is None else torch.from_numpy(batch.documents[:, :-1]).to(device)
-        has_own = documents is not None and self.share is not None and self.share.attends_alone
-        queries = self.share.tokens.to(device) if has_own and self.share else None
-        return MicroBatch(inputs.to(device), labels.to(device), places.to(device), targets, documents, queries)
+        return [as_micro_batch(batch, targets, share=self.share) for batch in batches]
 
     def _targets(self, batches: list[Batch]) -> torch.Tensor:
         """Targets of the global batch divided by its micro batches; counted over all ranks where some are masked."""
@@ -102,6 +89,21 @@ class Batches:
         count = torch.tensor(float(mine))
         dist.all_reduce(count)  # ranks that share sequences count them as often in the numerator as here
         return (count / (len(batches) * dist.get_world_size())).clamp(min=1).to(self.ranks.device)
+
+
+def as_micro_batch(batch: Batch, targets: torch.Tensor, *, share: Share | None = None) -> MicroBatch:
+    """``batch`` as tensors on the device of ``targets``; all of it, or this rank's ``share``."""
+    device = targets.device
+    in_order = np.broadcast_to(np.arange(batch.inputs.shape[1]), batch.inputs.shape)
+    positions = in_order if batch.positions is None else batch.positions
+    # Copies: slices and broadcasts are not writable, and torch has no read-only tensors.
+    inputs, labels, places = (torch.tensor(array) for array in (batch.inputs, batch.labels, positions))
+    if share:
+        inputs, labels, places = (tensor[:, share.tokens] for tensor in (inputs, labels, places))
+    documents = None if batch.documents is None else torch.from_numpy(batch.documents[:, :-1]).to(device)
+    has_own = documents is not None and share is not None and share.attends_alone
+    queries = share.tokens.to(device) if has_own and share else None
+    return MicroBatch(inputs.to(device), labels.to(device), places.to(device), targets, documents, queries)
 
 
 def context_share(recipe: Recipe, plan: Plan, ranks: Ranks) -> Share | None:

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from launcher.training.attention import register, visible_keys
 from launcher.training.families import FAMILIES, make_configuration, make_model
+from launcher.training.lora import adapt, plain_name
 from launcher.training.parallel.collectives import sum_out
 from launcher.training.parallel.cross_entropy import summed_cross_entropy
 from launcher.training.parallel.tensor import span
@@ -94,7 +95,7 @@ class Decoder(nn.Module):
         """Parameters by their names in the transformers model; tied ones once, under the embedding's name."""
         for name, parameter in self.model.named_parameters():
             is_copy = self.has_tied_copy and parameter is self.head.weight
-            yield self.embedding_name if is_copy else name, parameter
+            yield self.embedding_name if is_copy else plain_name(name), parameter
 
     def keep(self, layers: Sequence[int], *, is_first: bool, is_last: bool) -> None:
         """Become a stage: forget all layers but these, and what only the first or the last stage needs."""
@@ -231,6 +232,8 @@ def build_in_place(recipe: Recipe, *, context: Axis | None = None) -> Decoder:
     style: Style = "ulysses" if recipe.parallelism.engine == "deepspeed" else "gathered"
     attention = register(recipe.training, context=context, style=style)
     model = make_model(make_configuration(recipe.model, attn_implementation=attention), recipe.model)
+    if recipe.training.lora.rank:
+        adapt(model, recipe)
     return Decoder(model, recipe, context=context)
 
 

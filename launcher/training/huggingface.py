@@ -1,52 +1,43 @@
-"""Hugging Face folders: starting from one, and leaving as one.
+"""Hugging Face folders as weights to begin with.
 
-Weights are read and written element by element through the same regions as our own checkpoints, so each rank reads
-just what it holds, from any layout into any layout. Names are those of transformers' models; where the files on the
-Hub differ (experts one by one, GPT-2 without its prefix, GPT-NeoX's old head), both spellings are read and the Hub's is
-written.
+Weights are read through the same regions as our own checkpoints, so each rank reads just what it holds. Names are those
+of transformers' models; where the files on the Hub differ (experts one by one, GPT-2 without its prefix, GPT-NeoX's old
+head), both spellings are read.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import defaultdict
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from launcher.training.checkpoint.restore import fill, open_shelf
 from launcher.training.checkpoint.shard import Entry
-from launcher.training.checkpoint.storage import write_text, write_whole
 from launcher.training.errors import CheckpointError
 from launcher.training.families import FAMILIES, configuration_values, make_configuration, make_model
-from launcher.training.pieces import Piece, Region, whole
-from launcher.training.safetensors_file import Waiting, chunks, read_header
+from launcher.training.pieces import Region, whole
+from launcher.training.safetensors_file import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from launcher.recipe.schema import Model
-    from launcher.training.checkpoint.manifest import Manifest
     from launcher.training.checkpoint.restore import Shelf
     from launcher.training.safetensors_file import Stored
 
-FILE_BYTES = 5_000_000_000
-"""Largest weight file, as transformers writes them."""
-LEAST_SHARE = 0.95
-"""An export smaller than this share of parameters x bytes holds placeholders, not weights."""
+TOKENIZER = "tokenizer"
+"""Folder beside the checkpoints that holds the tokenizer of the run, as transformers saves one."""
 _EXPERT = re.compile(r"(model\.layers\.\d+)\.block_sparse_moe\.experts\.(\d+)\.(w[123])\.weight")
 _IGNORED = re.compile(r".*(\.attn\.(bias|masked_bias)|\.attention\.(bias|masked_bias)|\.rotary_emb\.inv_freq)")
 """Buffers that old versions of transformers wrote beside the weights."""
 _NOT_COMPARED = frozenset({
-    "use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range", "tie_word_embeddings",
-    "resid_pdrop", "embd_pdrop", "attn_pdrop", "hidden_dropout", "attention_dropout", "max_position_embeddings",
-    "router_aux_loss_coef", "rope_parameters", "n_inner",
+    "use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range", "resid_pdrop", "embd_pdrop",
+    "attn_pdrop", "hidden_dropout", "attention_dropout", "max_position_embeddings", "router_aux_loss_coef", "n_inner",
 })  # fmt: skip
 """What a fine-tune may set otherwise, or what the shapes of the weights already say."""
+_ROPE = "rope_parameters"
 
 
 def is_huggingface(folder: Path) -> bool:
@@ -69,57 +60,22 @@ def open_huggingface(folder: Path, model: Model) -> Shelf:
             if not _IGNORED.fullmatch(name):
                 entry = _entry(name, stored, model)
                 shelf[entry.name, "parameter"].append(entry)
+    known = _known_names(model)
+    strange = sorted(name for name, _ in shelf if name not in known)
+    if strange:
+        more = f", and {len(strange) - 5} more" if len(strange) > 5 else ""
+        raise CheckpointError(
+            f"{folder} has weights that the model lacks: {', '.join(strange[:5])}{more}", keys=("model",)
+        )
     return shelf
 
 
-def export_huggingface(
-    checkpoint: Path, manifest: Manifest, model: Model, folder: Path, *, dtype: torch.dtype = torch.bfloat16
-) -> int:
-    """Write a checkpoint of any layout as a folder that ``AutoModelForCausalLM.from_pretrained`` loads.
-
-    Args:
-        checkpoint: The checkpoint's folder.
-        manifest: Of the checkpoint.
-        model: The model section of its recipe.
-        folder: Where to; made if needed.
-        dtype: Of the written weights.
-
-    Returns:
-        Bytes of weights written.
-
-    Raises:
-        CheckpointError: the checkpoint does not fit the model, or less was written than the model has.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    shelf = open_shelf(checkpoint / file.name for file in manifest.files)
-    tensors = dict(_leaving(shelf, model, dtype))
-    written = _write_files(folder, tensors)
-    expected = LEAST_SHARE * sum(tensor.bytes for tensor in tensors.values())
-    if written < expected:
-        raise CheckpointError(f"{written} bytes of weights were written to {folder}, at least {expected:.0f} expected")
-    configuration = make_configuration(model, dtype=str(dtype).removeprefix("torch."))
-    configuration.architectures = [FAMILIES[model.model_type].model]
-    configuration.save_pretrained(folder)
-    tokenizer = checkpoint.parent / TOKENIZER
-    if tokenizer.is_dir():
-        shutil.copytree(tokenizer, folder, dirs_exist_ok=True)
-    return written
-
-
-TOKENIZER = "tokenizer"
-"""Folder beside the checkpoints that holds the tokenizer of the run, as transformers saves one."""
-
-
-def load_model(shelf: Shelf, model: Model) -> Any:
-    """A transformers model with the weights of ``shelf``, whole and in fp32, ready to generate."""
-    configuration = make_configuration(model, attn_implementation="sdpa", use_cache=True)
-    loaded = make_model(configuration, model)
-    pieces = [
-        Piece(name=name, kind="parameter", region=whole(tuple(parameter.shape)), tensor=parameter.data)
-        for name, parameter in loaded.named_parameters()
-    ]
-    fill(pieces, shelf)
-    return loaded.eval()
+def _known_names(model: Model) -> set[str]:
+    """Every parameter of the model; the head's also where it is the embedding, of which files may hold a copy."""
+    with torch.device("meta"):
+        return {name for name, _ in make_model(make_configuration(model), model).named_parameters()} | {
+            "lm_head.weight"
+        }
 
 
 def _differences(folder: Path, model: Model) -> list[str]:
@@ -132,11 +88,25 @@ def _differences(folder: Path, model: Model) -> list[str]:
         return [f"model_type is {kind}, the recipe's {model.model_type}"]
     theirs = type(make_configuration(model)).from_pretrained(folder, local_files_only=True)
     ours = {key: value for key, value in configuration_values(model).items() if key not in _NOT_COMPARED}
+    pairs = {key: (getattr(theirs, key, value), value) for key, value in ours.items() if key != _ROPE}
+    pairs |= _rope_pairs(theirs, ours.get(_ROPE) or {})
+    window = getattr(theirs, "sliding_window", None)
+    if window and window < model.max_position_embeddings:
+        pairs["sliding_window"] = (
+            window,
+            f"attention over all max_position_embeddings={model.max_position_embeddings}",
+        )
     return [
-        f"{key} is {getattr(theirs, key)}, the recipe's {value}"
-        for key, value in ours.items()
-        if value is not None and getattr(theirs, key, value) not in (value, None)
+        f"{key} is {found}, the recipe's {wanted}"
+        for key, (found, wanted) in pairs.items()
+        if wanted is not None and found not in (wanted, None)
     ]
+
+
+def _rope_pairs(theirs: Any, ours: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Theirs and ours of the rotary embedding; a kind that stretches positions (``llama3``, ``yarn``) is another."""
+    found = getattr(theirs, _ROPE, None) or {}
+    return {key: (found.get(key), value) for key, value in ours.items()}
 
 
 def _entry(name: str, stored: Stored, model: Model) -> Entry:
@@ -144,7 +114,7 @@ def _entry(name: str, stored: Stored, model: Model) -> Entry:
     expert = _EXPERT.fullmatch(name)
     if expert:
         layer, number, part = expert.groups()
-        parameter, region = _expert_region(part, int(number), stored.shape, model.num_local_experts)
+        parameter, region = expert_region(part, int(number), stored.shape, model.num_local_experts)
         return Entry(stored=stored, name=f"{layer}.mlp.experts.{parameter}", kind="parameter", region=region)
     return Entry(stored=stored, name=_our_name(name, model), kind="parameter", region=whole(stored.shape))
 
@@ -158,7 +128,7 @@ def _our_name(name: str, model: Model) -> str:
     return name if name.startswith(f"{trunk}.") else f"{trunk}.{name}"
 
 
-def _expert_region(part: str, number: int, shape: tuple[int, ...], experts: int) -> tuple[str, Region]:
+def expert_region(part: str, number: int, shape: tuple[int, ...], experts: int) -> tuple[str, Region]:
     """Where one expert's matrix lies in the stacked one: gate (w1) above up (w3), down (w2) alone."""
     if part == "w2":
         return "down_proj", Region(shape=(experts, *shape), offset=(number, 0, 0), size=(1, *shape))
@@ -166,54 +136,3 @@ def _expert_region(part: str, number: int, shape: tuple[int, ...], experts: int)
     first = 0 if part == "w1" else rows
     region = Region(shape=(experts, 2 * rows, columns), offset=(number, first, 0), size=(1, rows, columns))
     return "gate_up_proj", region
-
-
-def _leaving(shelf: Shelf, model: Model, dtype: torch.dtype) -> Iterator[tuple[str, Waiting]]:
-    """Every tensor of the Hub's form by name, to be filled from ``shelf`` when it is written."""
-    with torch.device("meta"):
-        parameters = dict(make_model(make_configuration(model), model).named_parameters())
-    for name, parameter in parameters.items():
-        for written, region, shape in _hub_parts(name, tuple(parameter.shape), model):
-            values = partial(_assembled, shelf, name, region)
-            yield written, Waiting(dtype=dtype, shape=shape, values=values)
-
-
-def _hub_parts(name: str, shape: tuple[int, ...], model: Model) -> Iterator[tuple[str, Region, tuple[int, ...]]]:
-    """Names, regions and shapes under which the Hub has a parameter: itself, or its experts one by one."""
-    layer, is_experts, parameter = name.partition(".mlp.experts.")
-    if not is_experts:
-        yield name.replace(".mlp.gate.", ".block_sparse_moe.gate."), whole(shape), shape
-        return
-    experts, rows, columns = shape
-    parts = ("w2",) if parameter == "down_proj" else ("w1", "w3")
-    matrix = (rows // len(parts), columns)
-    for number in range(experts):
-        for part in parts:
-            _, region = _expert_region(part, number, matrix, experts)
-            yield f"{layer}.block_sparse_moe.experts.{number}.{part}.weight", region, matrix
-
-
-def _assembled(shelf: Shelf, name: str, region: Region) -> torch.Tensor:
-    values = torch.empty(region.size, dtype=torch.float32)
-    fill([Piece(name=name, kind="parameter", region=region, tensor=values)], shelf)
-    return values
-
-
-def _write_files(folder: Path, tensors: dict[str, Waiting]) -> int:
-    """One file, or several and an index, as ``save_pretrained`` names them; returns the bytes of weights."""
-    groups: list[dict[str, Waiting]] = [{}]
-    for name, tensor in tensors.items():
-        if groups[-1] and sum(held.bytes for held in groups[-1].values()) + tensor.bytes > FILE_BYTES:
-            groups.append({})
-        groups[-1][name] = tensor
-    count, total = len(groups), sum(tensor.bytes for tensor in tensors.values())
-    weight_map: dict[str, str] = {}
-    written = 0
-    for number, group in enumerate(groups, start=1):
-        file = "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
-        written += write_whole(folder / file, partial(chunks, group, {"format": "pt"})).bytes
-        weight_map |= dict.fromkeys(group, file)
-    if count > 1:
-        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        write_text(folder / "model.safetensors.index.json", json.dumps(index, indent=2) + "\n")
-    return written

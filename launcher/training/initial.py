@@ -3,19 +3,24 @@
 Each parameter is drawn in blocks of whole rows, every block from a generator of its own, so that a rank can draw
 just the rows it holds and no rank ever needs a whole model. The rules are those of transformers'
 ``_init_weights``: matrices normal with ``initializer_range``, biases zero, norms one; GPT-2 divides the deviation
-of its residual projections by sqrt(2 x layers) (Radford et al. 2019, section 2.3).
+of its residual projections by sqrt(2 x layers) (Radford et al. 2019, section 2.3). Adapters begin as peft's do: B zero,
+A uniform up to 1 / sqrt(inputs).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn import init
+
+from launcher.training.lora import DOWN, UP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from launcher.recipe.schema import Model, Recipe
     from launcher.training.pieces import Piece
@@ -54,28 +59,33 @@ def initial_rows(
     """
     first, last = rows
     wanted = torch.empty((last - first, *shape[1:]), dtype=torch.float32, device=device)
-    deviation = _deviation(name, shape, model)
-    if deviation is None:
-        return wanted.fill_(0.0 if name.endswith("bias") else 1.0)
+    distribution = _distribution(name, shape, model)
+    if isinstance(distribution, float):
+        return wanted.fill_(distribution)
     height = max(1, BLOCK_ELEMENTS // math.prod(shape[1:]))
     for block in range(first // height, -(-last // height)):
         top, bottom = block * height, min((block + 1) * height, shape[0])
-        drawn = _draw(f"{seed}/{name}/{block}", (bottom - top, *shape[1:]), deviation, device)
+        generator = _generator(f"{seed}/{name}/{block}", device)
+        drawn = distribution(torch.empty((bottom - top, *shape[1:]), device=device), generator=generator)
         begin, end = max(first, top), min(last, bottom)
         wanted[begin - first : end - first] = drawn[begin - top : end - top]
     return wanted
 
 
-def _deviation(name: str, shape: tuple[int, ...], model: Model) -> float | None:
-    """Standard deviation of a parameter's normal distribution; None for biases and norms."""
-    if len(shape) < 2 or name.endswith("bias"):
-        return None
-    if model.model_type == "gpt2" and name.endswith("c_proj.weight"):
-        return model.initializer_range / math.sqrt(2 * model.num_hidden_layers)
-    return model.initializer_range
+def _distribution(name: str, shape: tuple[int, ...], model: Model) -> Callable[..., torch.Tensor] | float:
+    """How a parameter's elements are drawn; a number where they are all the same."""
+    if name.endswith(DOWN):
+        bound = 1 / math.sqrt(shape[1])  # kaiming_uniform_ with a = sqrt(5), as peft and torch's Linear draw
+        return partial(init.uniform_, a=-bound, b=bound)
+    if name.endswith((UP, "bias")):
+        return 0.0
+    if len(shape) < 2:
+        return 1.0
+    is_residual = model.model_type == "gpt2" and name.endswith("c_proj.weight")
+    divisor = math.sqrt(2 * model.num_hidden_layers) if is_residual else 1.0
+    return partial(init.normal_, mean=0.0, std=model.initializer_range / divisor)
 
 
-def _draw(key: str, shape: tuple[int, ...], deviation: float, device: torch.device) -> torch.Tensor:
+def _generator(key: str, device: torch.device) -> torch.Generator:
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
-    generator = torch.Generator(device=device).manual_seed(seed)
-    return torch.empty(shape, dtype=torch.float32, device=device).normal_(0.0, deviation, generator=generator)
+    return torch.Generator(device=device).manual_seed(seed)

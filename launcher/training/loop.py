@@ -18,6 +18,7 @@ from launcher.training.data.corpus import open_corpora
 from launcher.training.data.errors import DataError
 from launcher.training.engines.engine import engine_maker
 from launcher.training.errors import NotFiniteError
+from launcher.training.profiling import Profiling
 from launcher.training.progress import Continuity
 from launcher.training.record import Record
 from launcher.training.schedule import learning_rate
@@ -68,6 +69,7 @@ class Loop:
         self.held_out = Batches(corpora.validation, self.plan, ranks, share=share) if corpora.validation else None
         make_engine = engine_maker(self.recipe)
         self.record = Record(self.plan, self.recipe, ranks, tracker)
+        self.profiling = Profiling(self.recipe.training.profile, self.plan, ranks, self.record, output)
         self._agree_on_data(corpora)
         faults = [fault.what for fault in corpora.quarantined]
         self.tags = {"quarantined": "; ".join(faults)} if faults else {}
@@ -85,7 +87,9 @@ class Loop:
         self.record.start(first_step=first, artifacts=self.engine.artifacts(), tags=self.tags)
         upcoming = self.train.steps(first, last)
         while self.progress.step < last:
+            self.profiling.before(self.progress.step + 1)
             self._one_step(upcoming)
+            self.profiling.after(self.progress.step)
             if self.is_stopping:
                 return self._leave_early()
             if self.is_written_everywhere:
@@ -174,7 +178,7 @@ class Loop:
         )
 
     def _seed(self, step: int) -> None:
-        if self.recipe.model.dropout:
+        if self.recipe.model.dropout or self.recipe.training.lora.dropout:
             torch.manual_seed(step_seed(self.recipe, place(self.plan.topology, self.ranks.rank), step))
 
     def _is_due(self, interval: int) -> bool:

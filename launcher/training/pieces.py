@@ -92,6 +92,8 @@ class Piece:
     """The elements; shaped as the block, or flat for a run. Filled in place on load."""
     is_written: bool = True
     """Whether this rank writes it; of several ranks that hold the same elements, one does."""
+    is_trained: bool = True
+    """Whether training changes it; a frozen one is in no checkpoint and may have a lower precision."""
 
 
 def whole(shape: tuple[int, ...]) -> Region:

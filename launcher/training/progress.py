@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from launcher.recipe import codec
 from launcher.recipe.redact import redact
 from launcher.training.checkpoint.keeper import Keeper
-from launcher.training.checkpoint.manifest import Manifest
+from launcher.training.checkpoint.manifest import UPDATES_BEFORE, Manifest
 from launcher.training.errors import CheckpointError, SupersededError
 from launcher.training.huggingface import TOKENIZER
-from launcher.training.weights import fill_weights
+from launcher.training.weights import begin_from
 
 if TYPE_CHECKING:
     from launcher.training.assignment import Assignment
@@ -50,6 +50,7 @@ class Continuity:
         settings = assignment.recipe.checkpoint
         self.keeper = Keeper(Path(settings.directory or output / "checkpoints"), keep=settings.keep)
         self.progress = Progress()
+        self.updates_before = 0
 
     def start(self) -> Progress:
         """Continue from the newest whole checkpoint, this run's own or the one the job names; else begin at step 1.
@@ -58,14 +59,25 @@ class Continuity:
             CheckpointError: there is none where one is required, or the weights to begin with are of another model.
         """
         recipe, elsewhere = self.assignment.recipe, self.assignment.resume_from
+        is_frozen = recipe.training.lora.rank > 0  # checkpoints hold what is trained alone
+        if is_frozen:
+            self._begin()
         if recipe.checkpoint.resume != "never" or elsewhere:
             self._resume(Path(elsewhere) if elsewhere else None)
-        if not self.progress.step and recipe.model.init_from:
-            self.record.say(f"weights from {fill_weights(self.engine, recipe.model)}")
+        if not self.progress.step and not is_frozen:
+            self._begin()
         self.keeper.claim()
         if self.corpora.tokenizer_folder and self.leads:
             shutil.copytree(self.corpora.tokenizer_folder, self.keeper.directory / TOKENIZER, dirs_exist_ok=True)
         return self.progress
+
+    def _begin(self) -> None:
+        """Take the weights that the recipe begins with, if it names any; else they stay as drawn."""
+        model = self.assignment.recipe.model
+        if model.init_from:
+            folder, self.updates_before = begin_from(self.engine, model)
+            moments = f", Adam's moments after {self.updates_before} updates" if model.init_optimizer else ""
+            self.record.say(f"weights from {folder}{moments}")
 
     def begin_save(self) -> None:
         """Start a save that is committed at a later step edge, after the one before it."""
@@ -114,6 +126,7 @@ class Continuity:
             return
         folder, manifest = found
         losses = {name: manifest.losses.get(name) for name in ("first", "last")}
+        self.updates_before = manifest.updates - manifest.step
         self.progress = Progress(step=manifest.step, losses={**losses, "evaluation": None}, saved=folder.name)
         self.record.say(f"resumed after step {manifest.step} from {folder}")
         if manifest.data_digest != self.corpora.digest:
@@ -132,7 +145,7 @@ class Continuity:
             random="a function of training.seed, step and place",
             data_digest=self.corpora.digest,
             losses={name: progress.losses[name] for name in ("first", "last")},
-            scalars=self.engine.scalars(),
+            scalars=self.engine.scalars() | ({UPDATES_BEFORE: self.updates_before} if self.updates_before else {}),
             files=(),
         )
 

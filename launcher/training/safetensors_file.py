@@ -13,6 +13,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
@@ -44,6 +45,14 @@ class Stored:
             file.seek(self.start + width * first)
             file.readinto(cast("bytearray", values.numpy()))
         return values.view(self.dtype).float()
+
+    def block(self, shape: tuple[int, ...], box: tuple[slice, ...]) -> torch.Tensor:
+        """A block of the tensor, seen as ``shape``, in the file's own dtype: of the file, its pages alone are read."""
+        kind = (
+            f"i{self.dtype.itemsize}"  # numpy has no bf16; and writable copies of pages, since torch has no constants
+        )
+        values = np.memmap(self.path, dtype=kind, mode="c", offset=self.start, shape=shape)
+        return torch.from_numpy(values[box]).view(self.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

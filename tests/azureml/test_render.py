@@ -42,7 +42,10 @@ def rendered(job: JobSpec, **arguments: Any) -> dict[str, Any]:
 def golden_jobs() -> dict[str, JobSpec]:
     on_cluster = {"cluster": {"identity": "managed", "services": ["ssh"], "ssh_public_key": "ssh-ed25519 AAAA me"}}
     kubernetes = {"cluster": {"kubernetes_instance_type": "gpu-8x-a100", "priority": "high"}}
-    corpus = {"data": {"train": ["azureml:pile:3", "azureml://datastores/big/paths/c4/c4_text_document.bin"]}}
+    corpus = {
+        "data": {"train": ["azureml:pile:3", "azureml://datastores/big/paths/c4/c4_text_document.bin"]},
+        "model": {"init_from": "azureml:gpt-tiny:4"},
+    }
     own = {
         "entry": {"script": "train.py", "launcher": "torchrun"},
         "data": {"inputs": {"corpus": "azureml:pile:3"}, "mount": "download"},
@@ -179,7 +182,9 @@ def test_remote_data_becomes_inputs_and_the_trainer_is_told_their_paths() -> Non
     # of x.bin/x.idx the folder is mounted, and the prefix is what the trainer opens
     assert job["inputs"]["train_1"]["path"] == "azureml://datastores/big/paths/c4"
     assert "--mount=azureml:pile:3=${{inputs.train_0}}" in job["command"]
-    assert job["command"].endswith("=${{inputs.train_1}}/c4_text_document")
+    assert job["inputs"]["weights"] == {"type": "custom_model", "path": "azureml:gpt-tiny:4", "mode": "ro_mount"}
+    assert "--mount=azureml:gpt-tiny:4=${{inputs.weights}}" in job["command"]
+    assert "=${{inputs.train_1}}/c4_text_document " in job["command"]
 
 
 def test_a_mounted_input_leaves_disk_free_and_reads_shuffled_data_without_read_ahead() -> None:

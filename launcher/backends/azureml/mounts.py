@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from launcher.job.spec import JobSpec
 
 Mode = Literal["ro_mount", "download"]
+Kind = Literal["uri_folder", "uri_file", "custom_model"]
 RUN_OUTPUT = "run"
 """The output that holds checkpoints, metrics and everything else a run leaves."""
 RUNS_FOLDER = "launcher"
@@ -81,9 +82,13 @@ def _remotes(recipe: dict[str, Any], mode: Mode) -> Iterator[Remote]:
         ("train", data.get("train", ())),
         ("validation", data.get("validation", ())),
         ("tokenizer", (data.get("tokenizer") or "",)),
-        ("weights", (model.get("init_from") or "",)),
     ):
         yield from (_remote(uri, f"{section}_{n}", mode) for n, uri in enumerate(uris) if uri.startswith(_REMOTE))
+    weights = model.get("init_from") or ""
+    if weights.startswith(_REMOTE):
+        is_model = "://" not in weights or weights.startswith("azureml://registries/")
+        mount = Mount(path=weights, kind="custom_model" if is_model else "uri_folder", mode=mode)
+        yield Remote(uri=weights, name="weights", mount=mount, path="{input:weights}")
 
 
 def _remote(uri: str, name: str, mode: Mode) -> Remote:
@@ -95,6 +100,6 @@ def _remote(uri: str, name: str, mode: Mode) -> Remote:
     return Remote(uri=uri, name=name, mount=Mount(path=uri, kind=_kind(uri), mode=mode), path=place)
 
 
-def _kind(uri: str) -> Literal["uri_folder", "uri_file"]:
+def _kind(uri: str) -> Kind:
     """A datastore path whose last part has an extension is a file; an asset and anything else a folder."""
     return "uri_file" if "://" in uri and PurePosixPath(uri).suffix else "uri_folder"

@@ -23,13 +23,20 @@ def linear_layers(model: Model) -> Layers:
     hidden, ffn = shape.hidden, shape.ffn
     query, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     if model.model_type == "gpt2":
-        return {"c_attn": ((hidden, 3 * hidden),), "c_proj": ((hidden, hidden), (ffn, hidden)),
-                "c_fc": ((hidden, ffn),)}  # fmt: skip
+        return {
+            "c_attn": ((hidden, 3 * hidden),),
+            "c_proj": ((hidden, hidden), (ffn, hidden)),
+            "c_fc": ((hidden, ffn),),
+        }
     if model.model_type == "gpt_neox":
-        return {"query_key_value": ((hidden, 3 * hidden),), "dense": ((hidden, hidden),),
-                "dense_h_to_4h": ((hidden, ffn),), "dense_4h_to_h": ((ffn, hidden),)}  # fmt: skip
-    attention: Layers = {"q_proj": ((hidden, query),), "k_proj": ((hidden, keys),), "v_proj": ((hidden, keys),),
-                 "o_proj": ((query, hidden),)}  # fmt: skip
+        return {
+            "query_key_value": ((hidden, 3 * hidden),),
+            "dense": ((hidden, hidden),),
+            "dense_h_to_4h": ((hidden, ffn),),
+            "dense_4h_to_h": ((ffn, hidden),),
+        }
+    inward: Layers = dict.fromkeys(("k_proj", "v_proj"), ((hidden, keys),))
+    attention: Layers = {"q_proj": ((hidden, query),), **inward, "o_proj": ((query, hidden),)}
     gated: Layers = {"gate_proj": ((hidden, ffn),), "up_proj": ((hidden, ffn),), "down_proj": ((ffn, hidden),)}
     return attention | ({} if shape.experts else gated)
 

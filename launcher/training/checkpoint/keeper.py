@@ -120,8 +120,11 @@ class Keeper:
             for folder in map(Path, _agree([str(path) for path in step_folders(directory)])):
                 found = self._verify(folder)
                 if found:
-                    fill(engine.pieces(), open_shelf(folder / file.name for file in found.files))
-                    engine.restored(found.step, found.scalars)
+                    fill(
+                        (piece for piece in engine.pieces() if piece.is_trained),
+                        open_shelf(folder / file.name for file in found.files),
+                    )
+                    engine.restored(found.updates, found.scalars)
                     return folder, found
         return None
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 LATEST = "latest"
 WRITER = "writer"
+UPDATES_BEFORE = "updates_before"
+"""Scalar of a manifest: updates behind the moments that a run began with."""
 FORMAT = "launcher-checkpoint"
 FORMAT_VERSION = 1
 _FOLDER = re.compile(r"step-(\d{8,})-[0-9a-f]{6}")
@@ -55,6 +57,11 @@ class Manifest:
     scalars: dict[str, float]
     """What the engine keeps besides tensors."""
     files: tuple[Written, ...]
+
+    @property
+    def updates(self) -> int:
+        """Updates behind Adam's moments: this run's, and those of the run they came from (``model.init_optimizer``)."""
+        return self.step + int(self.scalars.get(UPDATES_BEFORE, 0))
 
 
 def folder_name(step: int, token: str) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from launcher.training.checkpoint.shard import read_entries
 from launcher.training.errors import CheckpointError
+from launcher.training.pieces import whole
+from launcher.training.safetensors_file import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,6 +56,11 @@ def _fill(piece: Piece, entries: Sequence[Entry]) -> str | None:
         return "not in the checkpoint"
     if math.prod(entries[0].region.shape) != math.prod(region.shape):
         return f"has shape {list(entries[0].region.shape)}, the model {list(region.shape)}"
+    entries = [_as_seen(entry, region.shape) for entry in entries]
+    if _are_blocks(region, entries):
+        filled = sum(_copy_overlap(entry, piece) for entry in entries)
+        expected = math.prod(region.size)
+        return None if filled == expected else f"{filled} of its {expected} elements are there"
     for band in region.bands():
         first, last = band.rows
         width = math.prod(region.shape[1:])
@@ -62,6 +70,39 @@ def _fill(piece: Piece, entries: Sequence[Entry]) -> str | None:
             return f"{filled} of {values.numel()} elements of rows {first} to {last - 1} are there"
         band.copy(values.view(-1, *region.shape[1:]), piece.tensor)
     return None
+
+
+def _as_seen(entry: Entry, shape: tuple[int, ...]) -> Entry:
+    """A whole tensor may be seen with other axes: GPT-2's query, key and value are one matrix or three."""
+    is_whole = entry.region.is_whole and entry.region.run is None
+    return replace(entry, region=whole(shape)) if is_whole else entry
+
+
+def _are_blocks(region: Region, entries: Sequence[Entry]) -> bool:
+    """Whether a block is to be cut out of blocks of files, and not of runs, or out of a tensor of other axes."""
+    blocks = (region, *(entry.region for entry in entries))
+    are_files = all(isinstance(entry.stored, Stored) for entry in entries)
+    return are_files and all(block.run is None and block.shape == region.shape for block in blocks)
+
+
+def _copy_overlap(entry: Entry, piece: Piece) -> int:
+    """Copy what ``entry`` has of a block, and read no more than that; returns how many elements."""
+    theirs, ours = entry.region, piece.region
+    starts = [max(pair) for pair in zip(theirs.offset, ours.offset, strict=True)]
+    ends = [min(pair) for pair in zip(_ends(theirs), _ends(ours), strict=True)]
+    if any(start >= end for start, end in zip(starts, ends, strict=True)):
+        return 0
+    source, target = (
+        tuple(slice(start - first, end - first) for start, end, first in zip(starts, ends, block.offset, strict=True))
+        for block in (theirs, ours)
+    )
+    assert isinstance(entry.stored, Stored)
+    piece.tensor.view(ours.size)[target].copy_(entry.stored.block(theirs.size, source))
+    return math.prod(end - start for start, end in zip(starts, ends, strict=True))
+
+
+def _ends(region: Region) -> list[int]:
+    return [first + extent for first, extent in zip(region.offset, region.size, strict=True)]
 
 
 def _copy(entry: Entry, band: torch.Tensor, start: int) -> int:

@@ -54,6 +54,11 @@ class Holding:
     summed_over: tuple[dist.ProcessGroup, ...] = ()
     """Ranks that each have a part of its gradient."""
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether it has a gradient."""
+        return self.parameter.requires_grad
+
 
 class LocalOptimizer:
     """One rank's optimizer."""
@@ -62,7 +67,8 @@ class LocalOptimizer:
         self.training = training
         self.holdings = list(holdings)
         self.locals = {id(held): _local_parameter(held) for held in self.holdings}
-        named = [(held.name, self.locals[id(held)]) for held in self.holdings if self.locals[id(held)].numel()]
+        trained = [(held.name, self.locals[id(held)]) for held in self.holdings if held.is_trained]
+        named = [(name, local) for name, local in trained if local.numel()]
         dimensions = {held.name: len(held.region.shape) for held in self.holdings}
         self.optimizer = make_adamw(named, training.optimizer, dimensions=dimensions)
         self.loss_scale = FIRST_LOSS_SCALE if training.precision == "fp16" else 1.0
@@ -92,10 +98,14 @@ class LocalOptimizer:
             local = self.locals[id(held)]
             if not local.numel():
                 continue
-            moments = self.optimizer.state[local]
-            states: dict[Kind, torch.Tensor] = {"parameter": local.data, **{kind: moments[kind] for kind in KINDS}}
+            state = self.optimizer.state[local] if held.is_trained else {}
+            states: dict[Kind, torch.Tensor] = {"parameter": local.data}
+            states.update((kind, state[kind]) for kind in KINDS if kind in state)
             for kind, tensor in states.items():
-                yield Piece(name=held.name, kind=kind, region=held.region, tensor=tensor, is_written=held.is_written)
+                yield Piece(
+                    name=held.name, kind=kind, region=held.region, tensor=tensor,
+                    is_written=held.is_written and held.is_trained, is_trained=held.is_trained,
+                )  # fmt: skip
 
     def restored(self, step: int, scalars: dict[str, float]) -> None:
         """Go on after ``step`` updates."""
@@ -117,7 +127,7 @@ class LocalOptimizer:
                 gradient.mul_(held.factor)
         parts: dict[dist.ProcessGroup, list[torch.Tensor]] = defaultdict(list)
         for held, gradient in zip(self.holdings, gradients, strict=True):
-            for group in held.summed_over:
+            for group in held.summed_over if held.is_trained else ():
                 assert gradient is not None, held.name
                 parts[group].append(gradient)
         self._join_twins(gradients)
@@ -179,4 +189,4 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 def _local_parameter(held: Holding) -> nn.Parameter:
     """The rank's own part, sharing memory with what the model computes with."""
-    return torch.nn.Parameter(_local(held.parameter.detach()), requires_grad=True)
+    return torch.nn.Parameter(_local(held.parameter.detach()), requires_grad=held.is_trained)

@@ -1,0 +1,1 @@
+"""What trained weights leave as: Hugging Face folders, ONNX models, peft adapters."""
