@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import least_squares
 
-from launcher.plan.audit import read_rows
+from launcher.cli.measurements import measurements
 from launcher.plan.calibrated import MEMORY, SPREADS
 from launcher.plan.calibration import Calibration
 from launcher.plan.confidence import COVERAGE, regime
@@ -45,12 +45,8 @@ ROW_ERROR = 0.05
 
 
 def rows() -> list[PublishedRow]:
-    """Every row of the shared schema that can be predicted."""
-    found = []
-    for path in sorted(HERE.glob("*.csv")):
-        with path.open() as lines:
-            found += [row for row in csv.DictReader(lines) if "step_s" in row]
-    return read_rows(found)[0]
+    """Every row of this folder's tables that can be predicted."""
+    return measurements([str(path) for path in sorted(HERE.glob("*.csv"))])[0]
 
 
 def fit(measured: Sequence[PublishedRow], names: Sequence[str], held: Calibration, *, rounds: int = 30) -> Calibration:
