@@ -61,12 +61,16 @@ def _plan(
 ) -> LauncherError | None:
     """Show the plan; return why it may not run."""
     from launcher.cli.failure import error_document
-    from launcher.cli.plan_text import plan_lines
+    from launcher.cli.plan_text import finding_fault, plan_lines
     from launcher.plan.codec import encode
+    from launcher.plan.findings import RefusedPlanError
     from launcher.plan.planner import make_plan
 
     composed = compose_words(invocation, words, recipe_dirs)
-    plan = make_plan(composed.recipe)
+    try:
+        plan = make_plan(composed.recipe)
+    except RefusedPlanError as refused_whole:
+        raise PlanError([finding_fault(found) for found in refused_whole.findings]) from None
     document, lines = encode(plan), plan_lines(plan, composed.recipe, composed)
     refused = refusal(plan)
     if resume:

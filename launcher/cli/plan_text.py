@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from launcher.compose.composer import Composed
-    from launcher.plan.plan import Cost, Edit, Energy, Estimate, Finding, Memory, Plan, Storage, Topology
+    from launcher.plan.plan import Cost, Edit, Energy, Estimate, Finding, Memory, Plan, Storage, Topology, Traffic
     from launcher.recipe.schema import Model, Recipe
 
 
@@ -155,8 +155,31 @@ def _outcome(plan: Plan) -> list[str]:
         *terminal.wrapped(run, size),
         *terminal.wrapped(_dollars(plan.cost), size),
         *terminal.wrapped(rest, size),
+        *(line for text in _failures(plan) for line in terminal.wrapped(text, size)),
+        *terminal.wrapped(_traffic(plan.traffic), size),
         *(terminal.dim(line) for text in assumed for line in terminal.wrapped(text, size, indent=" " * 9)),
     ]
+
+
+def _failures(plan: Plan) -> list[str]:
+    """How often something breaks, and how often to save; nothing on one's own machine."""
+    if plan.goodput is None:
+        return []
+    goodput = plan.goodput
+    failure, every, save = (
+        format_seconds(seconds)
+        for seconds in (3600 * goodput.mean_hours_to_failure, goodput.interval_seconds, goodput.save_seconds)
+    )
+    return [
+        f"a failure every {failure}: save every {every} ({goodput.interval_steps:,} steps, {save} each); "
+        f"{goodput.efficiency:.0%} of the time is work"
+    ]
+
+
+def _traffic(traffic: Iterable[Traffic]) -> str:
+    """Bytes one GPU sends in a step, by cause and link."""
+    sent = [f"{row.name} {format_bytes(row.bytes_per_step)} {row.link}" for row in traffic]
+    return f"a GPU sends each step: {', '.join(sent)}" if sent else "nothing is exchanged: one rank"
 
 
 def _dollars(cost: Cost) -> str:
@@ -196,7 +219,8 @@ def _scaled(value: float, units: tuple[str, str, str, str]) -> str:
 
 
 def _storage(storage: Storage) -> str:
-    return f"checkpoints {format_bytes(storage.bytes_per_checkpoint)} each, {format_bytes(storage.bytes_kept)} kept"
+    kept = f"checkpoints {format_bytes(storage.bytes_per_checkpoint)} each, {format_bytes(storage.bytes_kept)} kept"
+    return f"{kept} ({format_dollars(storage.dollars_per_month)} a month)" if storage.dollars_per_month else kept
 
 
 def _findings(plan: Plan, composed: Composed | None) -> list[str]:

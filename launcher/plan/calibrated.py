@@ -27,7 +27,6 @@ VALUES = {
     "tensor_overlap": 0.49393,
     "tensor_overlap_async": 0.38532,
     "tensor_link": 0.6029,
-    "tensor_link_alone": 0.9,
     "data_overlap": 0.78499,
     "fsdp_contention": 0.74814,
     "fsdp_seconds_per_rank": 1.8193e-06,

@@ -76,8 +76,6 @@ class Calibration:
     """Share hidden by asynchronous tensor parallelism: torchtitan."""
     tensor_link: float = constant(0.75, 0.1, 0.4, 1.1)
     """Bandwidth of tensor-parallel collectives beside compute, against nccl-tests alone."""
-    tensor_link_alone: float = constant(0.9, 0.07, 0.5, 1.1)
-    """The same where nothing overlaps: Megatron before 2023, torchtitan without asynchronous tensor parallelism."""
     data_overlap: float = constant(0.8, 0.1, 0.0, 1.0)
     """Share of gradient and parameter exchange hidden by Megatron's distributed optimizer since 2023.9."""
     fsdp_contention: float = constant(0.5, 0.15, 0.0, 1.2)

@@ -73,7 +73,7 @@ def layer_seconds(workload: Workload, profile: Profile, links: Links, constants:
         moved = _sum(moved, _scaled(experts.movement, moe))
         exchange = _scaled(experts.exchange, moe)
     attention = attention_seconds(workload, profile, constants)
-    tensor = _tensor(workload, profile, links, constants)
+    tensor = _tensor(workload, profile, links)
     context = _context(workload, attention, links, constants)
     moved = _at_least_launches(workload, moved, products.forward + attention.forward + cast.forward)
     seconds = LayerSeconds(products, attention, moved, cast, tensor, context, exchange, 0.0)
@@ -126,18 +126,17 @@ def _at_least_launches(workload: Workload, moved: Pair, others: float) -> Pair:
     return Pair(moved.forward + waited, moved.backward + 2 * waited)
 
 
-def _tensor(workload: Workload, profile: Profile, links: Links, constants: Calibration) -> Pair:
+def _tensor(workload: Workload, profile: Profile, links: Links) -> Pair:
     """Two all-reduces (or gather and scatter) of the residual stream each way; one in MegaScale's parallel block."""
     tensor = workload.layout.tensor
     if tensor == 1:
         return ZERO
     size = (4 if workload.precision == "fp32" else 2) * workload.tokens * workload.shape.hidden
     splits = workload.layout.has_sequence_parallel or workload.overlaps_tensor
-    exposed = 1 - profile.tensor_overlap if splits else 1.0
-    share = constants.tensor_link if exposed < 1 else constants.tensor_link_alone
+    hidden = Pair(profile.tensor_overlap if splits else 0.0, profile.tensor_overlap_backward)
     times = 1 if workload.stack.name == "megascale" else 2
-    once = 2 * (tensor - 1) / tensor * size / links.tensor(size, tensor, share)
-    return Pair(times * once * exposed, times * once * exposed)
+    once = 2 * (tensor - 1) / tensor * size / links.tensor(size, tensor)
+    return Pair(times * once * (1 - hidden.forward), times * once * (1 - hidden.backward))
 
 
 def _context(workload: Workload, attention: Pair, links: Links, constants: Calibration) -> Pair:

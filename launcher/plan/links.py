@@ -25,6 +25,7 @@ class Links:
 
     hardware: Hardware
     family: str
+    tensor_share: float
     network: float
     """Between nodes, per GPU."""
 
@@ -32,11 +33,11 @@ class Links:
         """Whether neighbouring ``ranks`` share an island."""
         return ranks <= self.hardware.island
 
-    def tensor(self, size: float, ranks: int, share: float) -> float:
-        """Bus bandwidth of an all-reduce of ``size`` bytes among neighbouring ``ranks``: ``share`` of nccl-tests'."""
+    def tensor(self, size: float, ranks: int) -> float:
+        """Bus bandwidth of an all-reduce of ``size`` bytes among neighbouring ``ranks``."""
         hardware = self.hardware
         if self.is_inside(ranks):
-            return hardware.link_bytes_per_second * link_share(self.family, size) * share
+            return hardware.link_bytes_per_second * link_share(self.family, size) * self.tensor_share
         return self._beyond(ranks)
 
     def gather(self, ranks: int, stride: int) -> float:
@@ -71,5 +72,6 @@ def links_of(hardware: Hardware, constants: Calibration) -> Links:
     return Links(
         hardware=hardware,
         family=hardware.accelerator.architecture,
+        tensor_share=constants.tensor_link,
         network=network * share,
     )

@@ -62,8 +62,8 @@ def local_parameters(workload: Workload, *, layers: float, has_first: bool, has_
     each, experts = rank_layer(workload)
     table = shape.vocab * shape.hidden / layout.tensor
     ends = has_first * (table + shape.positions * shape.hidden)
-    if has_last and not (has_first and shape.is_tied):
-        ends += table + norm_parameters(shape)
+    if has_last:
+        ends += norm_parameters(shape) + (0 if has_first and shape.is_tied else table)
     return LocalParameters(each * layers, experts * layers, ends, table if has_last else 0.0)
 
 

@@ -17,6 +17,9 @@ OVERLAPPING_MEGATRON = 2023.3
 GRAPHED_EXPERTS = 2026.45
 """Since the releases of mid 2026: experts without host time between kernels, on Blackwell."""
 UNGRAPHED_EXPERTS = 2025.6
+ASYNCHRONOUS_BACKWARD = 2022.0
+"""Since Megatron-LM 3 (early 2022): backward tensor-parallel collectives run beside the products that give the
+gradients of weights (arXiv:2205.05198, section 4.2.2); Megatron-DeepSpeed of the time had branched off before."""
 PREFETCHING_DEEPSPEED = 2021.7
 """DeepSpeed 0.5: ZeRO-3 fetches ahead."""
 
@@ -33,6 +36,7 @@ class Profile:
     attention_share: float
     """Of the bf16 peak, fused forward attention over long sequences."""
     tensor_overlap: float
+    tensor_overlap_backward: float
     data_overlap: float
     hides_pipeline: bool
     """Whether pipeline transfers run beside compute."""
@@ -61,6 +65,7 @@ def profile(
         loss_bytes=constants.loss_bytes_eager if eager_loss else _fused_loss(kind, constants, is_compiled),
         attention_share=_attention_share(stack, family, constants),
         tensor_overlap=_tensor_overlap(stack, kind, constants, is_async=is_async),
+        tensor_overlap_backward=_tensor_overlap_backward(stack, kind, constants, is_async=is_async),
         data_overlap=constants.data_overlap if kind == "megatron" and stack.name != "megatron-2023" else 0.0,
         hides_pipeline=kind == "megatron" and stack.name not in ("megatron-2023", "meta"),
         stragglers=constants.straggling_megatron if "megatron" in kind else constants.straggling_fsdp,
@@ -108,6 +113,12 @@ def _tensor_overlap(stack: Stack, kind: Kind, constants: Calibration, *, is_asyn
     if kind == "megatron" and stack.name not in ("megatron-2023", "meta"):
         return constants.tensor_overlap
     return constants.tensor_overlap_async if is_async else 0.0
+
+
+def _tensor_overlap_backward(stack: Stack, kind: Kind, constants: Calibration, *, is_async: bool) -> float:
+    if stack.name == "megatron" and kind == "old-megatron" and stack.release >= ASYNCHRONOUS_BACKWARD:
+        return constants.tensor_overlap
+    return _tensor_overlap(stack, kind, constants, is_async=is_async)
 
 
 def _fixed_seconds(kind: Kind, constants: Calibration) -> float:

@@ -102,7 +102,7 @@ def _deepspeed(workload: Workload, local: LocalParameters) -> States:
     weights = size * sharded(workload, local, 3)
     # ZeRO-3 scatters gradients straight into the fp32 share, which the optimizer line counts.
     gradients = 0.0 if stage == 3 and size == 2 else size * sharded(workload, local, 2)
-    moments = (8 if size == 4 else DEEPSPEED_STATE) * sharded(workload, local, 1)
+    moments = _deepspeed_state(size, stage) * sharded(workload, local, 1)
     reduce, gather = (size * min(elements, local.all) for elements in workload.buckets)
     buffers = 0.0 if stage == 0 else 2 * reduce + (gather if stage < 3 else 0.0)
     live = size * min(DEEPSPEED_LIVE + DEEPSPEED_PREFETCH, local.all) if stage == 3 else 0.0
@@ -111,6 +111,13 @@ def _deepspeed(workload: Workload, local: LocalParameters) -> States:
     if layout.offload_parameters:
         weights = 0.0
     return States(weights, gradients, moments, live, buffers)
+
+
+def _deepspeed_state(size: int, stage: int) -> int:
+    """Bytes of optimizer state a parameter: of fp32 weights, stages 1 and 2 keep a flat copy beside the moments."""
+    if size == 2:
+        return DEEPSPEED_STATE
+    return ADAM_STATE if stage in (1, 2) else 8
 
 
 def start_bytes(workload: Workload, local: LocalParameters) -> float:

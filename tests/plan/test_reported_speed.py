@@ -13,7 +13,7 @@ from launcher.plan.flops import hardware_flops_per_token, model_flops_per_token
 from launcher.plan.planner import make_plan
 from launcher.plan.stacks import DEEPSPEED, FSDP
 from launcher.plan.step_time import step, step_lines
-from launcher.recipe.schema import Model, Parallelism, Training
+from launcher.recipe.schema import Cluster, Model, Parallelism, Training
 from tests.plan.recipes import GPT3_175B, on, recipe
 from tests.plan.workloads import (
     BLOOM_181B,
@@ -50,6 +50,8 @@ def test_llama_7b_hsdp_on_128_a100() -> None:
     work = workload(LLAMA_7B, TORCHTITAN, on_gpus("A100-80GB", network=50), axes, seq=4096, micro=2, is_compiled=True)
 
     assert tokens_per_second_per_gpu(work) == pytest.approx(4550, rel=0.25)
+    flops = model_flops_per_token(LLAMA_7B, 4096) + 6 * 32000 * 4096  # with the input embedding, as there
+    assert 4550 * flops / 312e12 == pytest.approx(0.684, abs=0.005)
 
 
 def test_mfu_is_against_the_dense_peak() -> None:
@@ -88,6 +90,8 @@ def test_mpt_70b_scales_as_reported() -> None:
     for gpus, tokens in reported.items():
         assert planned[gpus] == pytest.approx(tokens, rel=0.25)
     assert 0 <= 1 - planned[512] / planned[128] <= 0.12
+    assert all(planned[2 * gpus] <= 1.03 * planned[gpus] for gpus in (64, 128, 256))  # nothing gains from more nodes
+    assert 8 * 512 * 2048 / planned[512] / 512 == pytest.approx(16.3, rel=0.25)
 
 
 BLOOM = {(8, 6, 4, 2048): 114.11, (8, 12, 4, 2048): 117.07, (8, 2, 1, 2016): 145.45, (4, 12, 2, 2048): 110.48}
@@ -174,6 +178,27 @@ def test_fp8_utilisation_is_against_the_fp8_peak() -> None:
     peak = accelerators.find("H100").peak_flops("fp8")
     assert peak is not None
     assert tflops * 1e12 / peak == pytest.approx(0.374, abs=0.005)
+
+
+@pytest.mark.parametrize(("tokens", "days"), [(16_154, 7.0), (8344, 13.5), (1659, 68.1)])
+def test_days_of_ten_trillion_tokens_on_1024_gpus(tokens: float, days: float) -> None:
+    # The same table: estimated days for 10 T tokens on 1,024 GPUs.
+    assert 1e13 / (tokens * 1024) / 86_400 == pytest.approx(days, rel=0.02)
+
+
+def test_utilisation_of_one_gpu_is_never_read_against_anothers_peak() -> None:
+    # nanoGPT pull 464: an H100 run was shown as 104 % of an A100; nanochat pull 147: A100 peaks halved to 156.
+    peaks = {name: accelerators.find(name).peak_flops("bf16") for name in ("A100-80GB", "H100")}
+
+    assert peaks == {"A100-80GB": 312e12, "H100": 989.4e12}
+    assert pytest.approx(0.328, abs=0.001) == 1.04 * 312e12 / 989.4e12
+
+
+def test_an_unknown_gpu_has_no_utilisation() -> None:
+    cluster = Cluster(instance_type="local_gpu", accelerator="RTXPRO6000BSE")
+    plan = make_plan(recipe(cluster=cluster))
+
+    assert plan.time.mfu is None
 
 
 def test_an_18b_with_tensor_parallelism() -> None:

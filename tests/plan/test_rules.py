@@ -156,7 +156,7 @@ def test_pipeline_stages_divide_the_layers() -> None:
 
     finding = found(asked)["plan.pipeline_layers"]
     assert "do not divide 32 layers" in finding.message
-    assert finding.edits[0].overrides == ("parallelism.pipeline_parallel_size=4", "training.global_batch_size=10")
+    assert finding.edits[0].overrides == ("parallelism.pipeline_parallel_size=4", "cluster.instance_count=4")
 
 
 def test_the_axes_divide_the_world() -> None:

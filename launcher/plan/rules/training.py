@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from launcher.plan.rules.case import Case
 
 _GLOBAL, _MICRO = "training.global_batch_size", "training.micro_batch_size"
+_NODES = "cluster.instance_count"
 _ACCUMULATION = "training.gradient_accumulation_steps"
 
 
@@ -68,6 +69,7 @@ def global_batch(case: Case) -> Iterator[Finding]:
     unit = training.micro_batch_size * data
     globals_ = nearest_multiples(training.global_batch_size, unit)
     edits = [(f"{_GLOBAL}={choice}",) for choice in nearest_first(globals_, training.global_batch_size)]
+    edits = [(f"{_NODES}={nodes}",) for nodes in _fewer_nodes(case)] + edits
     if training.global_batch_size % data == 0:
         micros = divisors(training.global_batch_size // data)
         edits = [(f"{_MICRO}={choice}",) for choice in nearest_first(micros, training.micro_batch_size)[:1]] + edits
@@ -82,6 +84,16 @@ def global_batch(case: Case) -> Iterator[Finding]:
         allowed=f"nearest valid: {' or '.join(map(str, globals_))}",
         edits=edits[:3],
     )
+
+
+def _fewer_nodes(case: Case) -> list[int]:
+    """The most nodes, fewer than asked, whose data-parallel ranks divide the batch; none or one."""
+    training = case.recipe.training
+    shares = divisors(training.global_batch_size // training.micro_batch_size, most=case.world // case.model_ranks)
+    ranks = [
+        share * case.model_ranks for share in shares if training.global_batch_size % training.micro_batch_size == 0
+    ]
+    return [rank // case.processes for rank in ranks if rank % case.processes == 0][-1:]
 
 
 def accumulation(case: Case) -> Iterator[Finding]:
