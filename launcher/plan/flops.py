@@ -36,6 +36,11 @@ def model_flops_per_token(shape: Shape, seq: int) -> float:
     return 3 * forward_flops_per_token(shape, seq)
 
 
+def lora_flops_per_token(shape: Shape, seq: int) -> float:
+    """Forward and backward beside frozen weights, which need no gradient: two passes of their products, not three."""
+    return model_flops_per_token(shape, seq) - 2 * matrix_parameters(shape)
+
+
 def causal_flops_per_token(shape: Shape, seq: int) -> float:
     """Forward and backward with the half of the scores that causal attention needs."""
     return 3 * (forward_flops_per_token(shape, seq) - 2 * shape.layers * shape.heads * shape.head_dim * seq)
@@ -59,4 +64,5 @@ def recomputed_share(workload: Workload) -> float:
 def hardware_flops_per_token(workload: Workload) -> float:
     """What is really computed: model FLOPs and the recomputed part of the forward pass."""
     forward = forward_flops_per_token(workload.shape, workload.seq)
-    return (3 + recomputed_share(workload)) * forward
+    needed = lora_flops_per_token if workload.lora_rank else model_flops_per_token
+    return needed(workload.shape, workload.seq) + recomputed_share(workload) * forward

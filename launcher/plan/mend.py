@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_EDITS = 3
 MOST_TRIES = 6
 """Edits of one finding that are planned."""
-MOST_PLANS = 30
+MOST_PLANS = 20
 """Plans that all findings together may take, plain layouts apart."""
 DEEPEST = 8
 """Further edits one edit may need before its plan is accepted."""

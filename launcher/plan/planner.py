@@ -18,7 +18,7 @@ from launcher.plan.deepspeed_config import deepspeed_findings
 from launcher.plan.energy import make_energy
 from launcher.plan.families.moe import active_parameters, parameter_lines, parameters
 from launcher.plan.findings import RefusedPlanError, outcome_findings, recipe_findings, worst_first
-from launcher.plan.flops import hardware_flops_per_token, model_flops_per_token
+from launcher.plan.flops import hardware_flops_per_token, lora_flops_per_token, model_flops_per_token
 from launcher.plan.goodput import make_goodput
 from launcher.plan.memory import make_memory
 from launcher.plan.mend import mended, refused
@@ -134,7 +134,8 @@ def _estimate(workload: Workload, batch: Batch, step_taken: Step, width: float, 
     taken = step_taken.seconds
     tokens_per_second = batch.tokens_per_step / taken
     per_gpu = tokens_per_second / workload.layout.world
-    flops = model_flops_per_token(workload.shape, workload.seq)
+    needed = lora_flops_per_token if workload.lora_rank else model_flops_per_token
+    flops = needed(workload.shape, workload.seq)
     peak = workload.hardware.accelerator.peak_flops(workload.precision)
     hours, spread = batch.train_steps * taken / 3600, exp(width)
     return Estimate(

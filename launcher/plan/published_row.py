@@ -24,6 +24,9 @@ _LINK_BYTES_PER_SECOND = {"volta": 150e9, "ampere": 300e9, "hopper": 450e9, "bla
 """One-way NVLink per GPU of the 8-GPU boards and NVL72 racks the tables were measured on."""
 _RACKS = ("GB200", "GB300")
 
+PUBLISHED_LORA_RANK = 16
+"""Of Megatron-Bridge's LoRA recipes; the tables print none."""
+
 _UNPRINTED: dict[str, dict[str, int]] = {
     # What the columns do not hold, from each model's published config.json.
     "qwen3-30b-a3b": {"head_dim": 128, "has_qk_norm": True},
@@ -107,8 +110,10 @@ def _workload(row: Row) -> Workload:
     stack, is_compiled = published_stack(row["stack"], float(row["sw"]))
     per_rank = _count(row, "gbs") / layout.data
     micro = _micro_batch(row, stack.name, per_rank, layout.pipeline)
+    shape = _shape(row, layout.tensor)
+    rank = PUBLISHED_LORA_RANK if "LoRA" in note else 0
     return Workload(
-        shape=_shape(row, layout.tensor),
+        shape=shape,
         layout=layout,
         hardware=_hardware(row),
         stack=stack,
@@ -121,7 +126,8 @@ def _workload(row: Row) -> Workload:
         is_compiled=is_compiled,
         overlaps_tensor="async-tp" in note or "async TP" in note,
         accumulates_fp32=_accumulates_fp32(row),
-        lora_rank=16 if "LoRA" in note else 0,
+        lora_rank=rank,
+        adapter_parameters=7 * rank * (shape.hidden + shape.ffn) * shape.layers,
     )
 
 

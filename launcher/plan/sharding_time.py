@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import log2
 from typing import TYPE_CHECKING
 
+from launcher.plan.families.moe import parameters
 from launcher.plan.links import STEP_SECONDS
-from launcher.plan.local_parameters import fullest_layers, local_parameters, rank_layer
+from launcher.plan.local_parameters import local_parameters, rank_layer
 from launcher.plan.profile import PREFETCHING_DEEPSPEED
 from launcher.plan.rates import rates
 
@@ -56,7 +57,7 @@ def optimizer_seconds(workload: Workload, constants: Calibration) -> float:
     expert_shared = workload.expert_replicas if layout.zero_stage else 1
     owned = local.dense / shared + local.experts / expert_shared
     if workload.lora_rank:
-        owned *= 0.01
+        owned *= workload.adapter_parameters / parameters(workload.shape)
     if layout.offload_optimizer:
         return _host_seconds(workload, owned)
     memory = rates(workload.hardware.accelerator).memory
@@ -125,7 +126,6 @@ def _sharded(workload: Workload, profile: Profile, links: Links, constants: Cali
 
 
 def _lora(workload: Workload, links: Links) -> float:
-    """Adapters alone are exchanged: 8 bytes for each of their parameters, two matrices a projection."""
-    shape = workload.shape
-    adapters = 8 * workload.lora_rank * (shape.hidden + shape.ffn) * fullest_layers(workload)
+    """Adapters alone are exchanged: 8 bytes for each of their parameters."""
+    adapters = workload.adapter_parameters / workload.layout.tensor / workload.layout.pipeline
     return adapters * 8 / links.gather(workload.layout.replicas, workload.layout.tensor)

@@ -6,15 +6,15 @@ makes of that is in the functions below.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from launcher.plan.activations import has_autocast, width
 from launcher.plan.calibrated import MEMORY
-from launcher.plan.local_parameters import rank_layer
+from launcher.plan.local_parameters import LocalParameters, rank_layer
 from launcher.units import GIB
 
 if TYPE_CHECKING:
-    from launcher.plan.local_parameters import LocalParameters
     from launcher.plan.workload import Workload
 
 ADAM_STATE = 12
@@ -151,12 +151,12 @@ def _megatron_deepspeed(workload: Workload, local: LocalParameters) -> States:
 
 
 def _lora(workload: Workload, local: LocalParameters) -> States:
-    """Frozen 16-bit weights, and 18 bytes for each parameter of the adapters (rank x (in + out) a projection)."""
-    shape = workload.shape
-    per_layer = 7 * workload.lora_rank * (shape.hidden + shape.ffn) / workload.layout.tensor
-    adapters = per_layer * shape.layers / workload.layout.pipeline
-    frozen = 2 * (sharded(workload, local, 3) if workload.layout.zero_stage == 3 else local.all)
-    return States(frozen + 2 * adapters, 4 * adapters, ADAM_STATE * adapters, 0, 0)
+    """Frozen weights as the engine holds weights; gradients, optimizer state and buckets of the adapters alone."""
+    whole = replace(workload, lora_rank=0)
+    adapters = workload.adapter_parameters / workload.layout.tensor / workload.layout.pipeline
+    frozen, trained = states(whole, local), states(whole, LocalParameters(adapters, 0.0, 0.0))
+    parameters = frozen.parameters + trained.parameters
+    return States(parameters, trained.gradients, trained.optimizer, frozen.gathered, trained.buffers)
 
 
 CONTEXT_BYTES = 1.25 * GIB

@@ -151,6 +151,8 @@ class Workload:
     """DeepSpeed's reduce and gather buckets, elements (its defaults)."""
     lora_rank: int = 0
     """Rank of low-rank adapters; 0 trains every parameter."""
+    adapter_parameters: int = 0
+    """Of all adapters of the model."""
 
     @property
     def tokens(self) -> int:

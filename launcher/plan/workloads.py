@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher.catalog import accelerators
+from launcher.plan.families.adapters import adapter_parameters
 from launcher.plan.families.decoder import shape_of
 from launcher.plan.stacks import OURS
 from launcher.plan.workload import Hardware, Layout, Workload
@@ -63,6 +64,8 @@ def workload_of(recipe: Recipe, topology: Topology, batch: Batch, size: VmSize, 
         recompute=training.activation_checkpointing,
         has_flash=training.attention != "eager",
         is_compiled=training.compile,
+        lora_rank=training.lora.rank,
+        adapter_parameters=adapter_parameters(recipe.model, training.lora),
     )
 
 

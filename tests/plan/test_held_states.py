@@ -56,10 +56,11 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int, str],
         (place / "job.json").write_text(json.dumps(job_document(asked(*case))))
     jobs = [str(place / "job.json") for place in folders.values()]
     logs = [folder / f"rank-{rank}.log" for rank in range(RANKS)]
-    ranks = [
-        subprocess.Popen([sys.executable, str(SCRIPT), *jobs], env=environment, stdout=log.open("wb"))
-        for log, environment in zip(logs, rank_environments(RANKS, folder), strict=True)
-    ]
+    ranks = []
+    for log, environment in zip(logs, rank_environments(RANKS, folder), strict=True):
+        with log.open("wb") as stream:
+            command = [sys.executable, str(SCRIPT), *jobs]
+            ranks.append(subprocess.Popen(command, env=environment, stdout=stream, stderr=stream))
     assert [rank.wait(timeout=300) for rank in ranks] == [0] * RANKS, "\n".join(log.read_text() for log in logs)
     return {
         case: [json.loads((place / f"held-{rank}.json").read_text()) for rank in range(RANKS)]

@@ -103,7 +103,7 @@ def planned(asked: Recipe) -> int:
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(recipes())
 def test_a_refusal_takes_a_bounded_number_of_plans(asked: Recipe) -> None:
-    # 30 for all edits, 30 for a plain layout, each overrun by at most the edits of the last step; and the recipe's own.
+    # 20 for all edits, 20 for a plain layout, each overrun by at most the edits of the last step; and the recipe's own.
     assert planned(asked) <= 1 + 2 * (MOST_PLANS + MOST_TRIES)
 
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from launcher.training.assignment import read_assignment
 from launcher.training.batches import MicroBatch
-from launcher.training.engines.engine import open_engine
+from launcher.training.engines.engine import engine_maker
 from launcher.training.ranks import join, leave, read_ranks
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def held(job: Path) -> dict[str, int]:
     """Bytes of one rank, after backward (parameters, gradients) and after the update (optimizer state)."""
     assignment = read_assignment(job, world_size=dist.get_world_size())
     ranks = read_ranks(os.environ, local_world_size=dist.get_world_size(), uses_gpu=False)
-    engine = open_engine(assignment.recipe, assignment.plan, ranks)
+    engine = engine_maker(assignment.recipe)(assignment.recipe, assignment.plan, ranks)
     training = assignment.recipe.training
     tokens = torch.zeros(training.micro_batch_size, training.seq_length, dtype=torch.long)
     batch = MicroBatch(tokens, tokens, torch.arange(training.seq_length)[None], torch.tensor(float(tokens.numel())))
