@@ -118,9 +118,10 @@ def open_folder(client: Client, uri: str) -> Folder:
         f"https://{properties['accountName']}.blob.{properties.get('endpoint') or 'core.windows.net'}",
         properties.get("containerName") or properties.get("filesystem"),
         credential=secret or credential(),
-        # storage's own defaults wait 15, 45 and 135 s
+        # before each try: initial + base ** number, give or take the jitter; storage's own wait 15, 18 and 24 s
         initial_backoff=client.patience.backoff_seconds,
-        increment_base=2,
+        increment_base=4 * client.patience.backoff_seconds,
+        random_jitter_range=client.patience.backoff_seconds,
         retry_total=client.patience.retries,
         connection_timeout=client.patience.connect_seconds,
         read_timeout=client.patience.read_seconds,
