@@ -51,8 +51,12 @@ def command(
     if invocation.json:
         invocation.answer({"handle": handle, "rank": rank, "lines": list(lines)}, str)
         return
+    is_silent = True
     for line in lines:
+        is_silent = False
         click.echo(line)
+    if is_silent:
+        invocation.say("nothing was written" if rank is None else f"rank {rank} has written nothing")
 
 
 def _of_node(lines: Iterator[str], handle: str, node: int) -> Iterator[str]:

@@ -62,6 +62,9 @@ def test_a_recipe_trains_on_two_nodes_and_everything_it_leaves_can_be_had(inside
     model = answer("models", "register", handle, "--name", "tiny", cwd=tmp_path)
     assert (model["version"], model["tags"]["step"], model["tags"]["run"]) == ("1", "12", run)
 
+    (listed,) = answer("models", "list", cwd=tmp_path)["models"]
+    assert (listed["name"], listed["version"], listed["tags"]["run"]) == ("tiny", "1", run)
+
     launcher("download", handle, "--newest", "--to", str(tmp_path / "got"), cwd=tmp_path)
     names = {path.name for path in (tmp_path / "got").rglob("*") if path.is_file()}
     assert {"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors", "completed.json"} <= names

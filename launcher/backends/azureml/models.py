@@ -61,11 +61,20 @@ def register(client: Client, job: JobView, name: str, *, step: int | None, figur
 
 def models(client: Client, name: str | None = None) -> Iterator[RegisteredModel]:
     """Every model of the workspace, newest version of each; every version of ``name`` when given."""
-    for found in client.listed(f"models/{name}/versions" if name else "models"):
+    if name is not None:
+        yield from _versions(client, name)
+        return
+    for found in client.listed("models"):
+        latest = found["properties"].get("latestVersion")
+        yield from (model for model in _versions(client, found["name"]) if model.version == latest)
+
+
+def _versions(client: Client, name: str) -> Iterator[RegisteredModel]:
+    for found in client.listed(f"models/{name}/versions"):
         properties: dict[str, Any] = found["properties"]
         yield RegisteredModel(
-            name=name or found["name"],
-            version=found["name"] if name else str(properties.get("latestVersion") or ""),
+            name=name,
+            version=found["name"],
             path=str(properties.get("modelUri") or ""),
             tags=dict(properties.get("tags") or {}),
         )
