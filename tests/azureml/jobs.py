@@ -12,6 +12,8 @@ from launcher.job.spec import JobSpec, Snapshot
 from launcher.job.stage import stage_code
 from launcher.plan.planner import make_plan
 from launcher.recipe.codec import decode
+from launcher.recipe.schema import Cluster
+from tests.plan.recipes import fitting_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +37,7 @@ def job_on(
         instance_type=instance_type,
         device="gpu" if size.gpus else "cpu",
         environment_variables={},
-        environment_name=("cuda" if size.architecture == "x86_64" else "cuda_arm64") if size.gpus else "cpu",
+        environment_name=fitting_environment(Cluster(instance_type=instance_type)),
         snapshot=Snapshot(root=".", commit=None, is_dirty=False, digest="0" * 64),
         document={"schema_version": 1, "name": f"{name}-5d0c91aa7be2f013-1", "attempt": 1, "recipe": recipe or {}},
         plan={},

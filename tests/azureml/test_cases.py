@@ -251,26 +251,21 @@ def test_a_dry_run_shows_no_secret_and_the_job_still_gets_it(inside: Inside, roo
     assert payload(inside, root, *words)["environmentVariables"]["HF_TOKEN"] == token
 
 
-AZURE_CLUSTERS = [choice.name for choice in group_choices("cluster", ()) if not choice.name.startswith("local")]
+AZURE_CLUSTERS = [
+    choice.name
+    for choice in group_choices("cluster", ())
+    if not choice.name.startswith("local") and "_x" not in choice.name  # several VMs of a size that is here
+]
 
 
 @pytest.mark.parametrize("name", AZURE_CLUSTERS)
-def test_every_shipped_cluster_becomes_a_job_the_sdk_loads(name: str, root: Path, tmp_path: Path) -> None:
-    from azure.ai.ml import load_job
-
-    from launcher.catalog import vm_sizes
-
-    job = job_of(root, f"cluster={name}", "cluster.instance_count=1")
-    size = vm_sizes.find(job.instance_type)
-    (tmp_path / "code").mkdir(exist_ok=True)
-    (tmp_path / "job.json").write_text("{}")
-    (tmp_path / "job.yaml").write_text(prepare(job).text())
-
-    loaded = load_job(tmp_path / "job.yaml")
-
-    assert loaded.distribution.process_count_per_instance == max(size.gpus, 1)
-    assert loaded.resources.instance_type == size.name
-    assert loaded.resources.shm_size
+def test_every_shipped_cluster_becomes_a_job_nothing_is_wrong_with(name: str, root: Path) -> None:
+    """What the SDK is given for each of these sizes stands in ``tests/golden/azureml``, and it loads it."""
+    prepared = prepare(job_of(root, f"cluster={name}", "cluster.instance_count=1"))
+    size = vm_sizes.find(prepared.job.instance_type)
+    document = yaml.safe_load(prepared.text())
+    assert document["distribution"] == {"type": "pytorch", "process_count_per_instance": max(size.gpus, 1)}
+    assert document["environment"] == f"azureml:launcher-{prepared.job.environment_name}:{prepared.definition.version}"
 
 
 def test_two_nodes_without_infiniband_are_refused_and_two_of_t4_are_warned() -> None:

@@ -14,21 +14,9 @@ from launcher.job.spec import JobSpec, Mount
 from tests.azureml.jobs import job_on
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "azureml"
-SERVERLESS = (
-    "Standard_D4s_v3",
-    "Standard_ND40rs_v2",
-    "Standard_ND96asr_v4",
-    "Standard_ND96amsr_A100_v4",
-    "Standard_NC24ads_A100_v4",
-    "Standard_ND96isr_H100_v5",
-    "Standard_NC80adis_H100_v5",
-    "Standard_ND96isr_H200_v5",
-    "Standard_ND96isr_MI300X_v5",
-    "Standard_ND128isr_NDR_GB200_v6",
-    "Standard_ND128isr_GB300_v6",
-    "Standard_NC64as_T4_v3",
-    "Standard_NV36ads_A10_v5",
-)
+CLUSTERS = Path(__file__).parents[2] / "recipes" / "cluster"
+SHIPPED = {yaml.safe_load(path.read_text())["instance_type"] for path in CLUSTERS.glob("*.yaml")}
+"""VM sizes of every shipped cluster."""
 
 
 def rendered(job: JobSpec, **arguments: Any) -> dict[str, Any]:
@@ -50,7 +38,8 @@ def golden_jobs() -> dict[str, JobSpec]:
         "entry": {"script": "train.py", "launcher": "torchrun"},
         "data": {"inputs": {"corpus": "azureml:pile:3"}, "mount": "download"},
     }
-    serverless = {size.removeprefix("Standard_").lower(): job_on(size) for size in SERVERLESS}
+    sizes = sorted(size for size in SHIPPED if size.startswith("Standard_"))
+    serverless = {size.removeprefix("Standard_").lower(): job_on(size) for size in sizes}
     return serverless | {
         "named_cluster": job_on("Standard_ND96isr_H100_v5", recipe=on_cluster, compute="azureml:h100", shm_size="64g"),
         "kubernetes": job_on("Standard_ND96asr_v4", recipe=kubernetes, compute="aks"),
