@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.emulated import Inside
 
 PATIENCE = Patience(
-    read_seconds=0.4,
+    read_seconds=1.0,
     connect_seconds=2.0,
     backoff_seconds=0.002,
     longest_pause_seconds=0.1,
@@ -50,7 +50,7 @@ def random_faults(rng: random.Random, name: str) -> list[dict[str, Any]]:
                 "times": rng.choice((1, 1, 1, 2, 5, 50)),
                 "skip": rng.choice((0, 0, 0, 1)),
                 "status": status,
-                "seconds": rng.choice((0.05, 0.5)),
+                "seconds": rng.choice((0.05, 1.2)),
                 "headers": {"Retry-After": "0.01"} if status == 429 and rng.random() < 0.5 else {},
             }
         )
