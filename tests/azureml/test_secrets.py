@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -26,6 +26,9 @@ pytest.importorskip("azure.ai.ml", reason="the azure extra is not installed")
 pytestmark = pytest.mark.usefixtures("quiet_sdk")
 
 
+BLOB = ".blob.core.windows.net/"
+
+
 def leaks() -> dict[str, str]:
     """Where it is planted -> what: ten secrets in each of twenty files git tracks although nobody should."""
     return {name: "\n".join(list(planted(n).values())[:10]) for n, name in enumerate(CREDENTIAL_FILES)}
@@ -38,16 +41,14 @@ def forms(text: str) -> list[bytes]:
 
 
 def everything_written(inside: Inside, handle: str) -> bytes:
-    """All blobs of the workspace, the job as the service keeps it, and what lies in this machine's home."""
+    """Every blob sent since ``traffic/clear``, the job as the service keeps it, and all of this machine's home."""
     emulator = inside.emulator
-    resources = emulator.workspace.resources.values()
-    uris = [str(resource["properties"].get("codeUri", "")) for resource in resources if "codes" in resource["type"]]
-    containers = {"azureml", "azureml-blobstore", *(uri.split("/")[3] for uri in uris if uri)}
-    blobs = [
-        emulator.blobs.get(container, name) or b""
-        for container in containers
-        for name in emulator.blobs.names(container, "")
+    sent = [
+        unquote(path).split("/", 2)[1:] for method, path, _ in inside.requests() if method == "PUT" and BLOB in path
     ]
+    assert sent
+    blobs = [emulator.blobs.get(container, name) or b"" for container, name in sent]
+    assert all(blobs)
     job = emulator.workspace.jobs[handle.removeprefix("azureml:")]
     files = [path.read_bytes() for path in home().rglob("*") if path.is_file()]
     return b"\n".join([*blobs, json.dumps(job.properties).encode(), *files])
@@ -64,6 +65,7 @@ def test_two_hundred_secrets_in_files_and_behind_links_are_nowhere(layout: str, 
     tree(root, {"train.py": "print(1)\n", **leaks(), **LAYOUTS[layout]})
     assert sum(len(text.splitlines()) for text in leaks().values()) >= 200
 
+    inside.ask("traffic/clear")
     submission = submit_journaled("azureml", tiny_job(root, entry={"script": "train.py"}))
 
     written = everything_written(inside, submission.handle)
