@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from launcher.backends.azureml.backend import AzureMLBackend
+from launcher.backends.azureml.environments import definition
 from launcher.backends.azureml.patience import Patience
 from launcher.backends.azureml.prepared import prepare
 from launcher.catalog import vm_sizes
@@ -265,7 +266,7 @@ def test_every_shipped_cluster_becomes_a_job_nothing_is_wrong_with(name: str, ro
     size = vm_sizes.find(prepared.job.instance_type)
     document = yaml.safe_load(prepared.text())
     assert document["distribution"] == {"type": "pytorch", "process_count_per_instance": max(size.gpus, 1)}
-    assert document["environment"] == f"azureml:launcher-{prepared.job.environment_name}:{prepared.definition.version}"
+    assert document["environment"] == definition(prepared.job.environment_name).reference
 
 
 def test_two_nodes_without_infiniband_are_refused_and_two_of_t4_are_warned() -> None:
