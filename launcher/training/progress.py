@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from launcher.training.record import Record
 
 
+LONGEST_STALL_SECONDS = 60.0
+"""How long training waits for a slow disk before it passes over a save; a copy to host memory takes a few seconds."""
+
+
 @dataclass(kw_only=True)
 class Progress:
     """Where a run stands."""
@@ -80,7 +84,13 @@ class Continuity:
             self.record.say(f"weights from {folder}{moments}")
 
     def begin_save(self) -> None:
-        """Start a save that is committed at a later step edge, after the one before it."""
+        """Start a save that is committed at a later step edge; none while the one before it is still being written."""
+        with self.record.timing("checkpoint"):
+            is_free = self.keeper.is_free(within=LONGEST_STALL_SECONDS)
+        if not is_free:
+            step = self.progress.step
+            self.record.say(f"warning: step {step} is not saved: the checkpoint before it is still being written")
+            return
         self.commit()
         with self.record.timing("checkpoint"):
             self.keeper.begin(self.engine, self._manifest())

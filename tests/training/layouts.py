@@ -45,6 +45,8 @@ DEEPSPEED: dict[str, Layout] = {
     "zero1": (2, {"zero_stage": 1}),
     "zero2": (2, {"zero_stage": 2}),
     "zero3": (2, {"zero_stage": 3}),
+    "zero2-offload": (2, {"zero_stage": 2, "offload_optimizer": "cpu"}),
+    "zero3-offload": (2, {"zero_stage": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu"}),
     "tensor": (2, {_T: 2}),
     "sequence": (2, {_T: 2, "sequence_parallel": True, "zero_stage": 1}),
     "context": (2, {_C: 2, "zero_stage": 2}),

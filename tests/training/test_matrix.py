@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
-from launcher.training.checkpoint.manifest import newest
-from launcher.training.checkpoint.restore import fill, open_shelf
-from launcher.training.pieces import Piece, whole
 from tests.training.layouts import ALONE, laid_out
 from tests.training.matrix import COMBINATIONS, cell, kind, refusal
 from tests.training.runs import train_many
+from tests.training.state import parameters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,19 +89,4 @@ def closeness(alone: Finished, other: Finished) -> tuple[float, float]:
     losses = max(abs(a - b) / a for a, b in zip(alone.losses, other.losses, strict=True))
     ours, theirs = parameters(alone), parameters(other)
     assert ours.keys() == theirs.keys()
-    return losses, max(float((ours[key] - theirs[key]).norm() / ours[key].norm()) for key in ours)
-
-
-def parameters(run: Finished) -> dict[str, torch.Tensor]:
-    """Every parameter of the run's last checkpoint, whole."""
-    found = newest(run.output / "checkpoints")
-    assert found is not None
-    shelf = open_shelf(found[0] / file.name for file in found[1].files)
-    shapes = {key: entries[0].region.shape for (key, sort), entries in shelf.items() if sort == "parameter"}
-    return {key: _read(shelf, key, shape) for key, shape in shapes.items()}
-
-
-def _read(shelf: Any, key: str, shape: tuple[int, ...]) -> torch.Tensor:
-    values = torch.empty(shape)
-    fill([Piece(name=key, kind="parameter", region=whole(shape), tensor=values)], shelf)
-    return values.flatten()
+    return losses, max(float((ours[key] - theirs[key].view_as(ours[key])).norm() / ours[key].norm()) for key in ours)

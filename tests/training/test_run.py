@@ -8,29 +8,26 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from launcher.training.checkpoint.manifest import newest
 from launcher.training.data.prepare import prepare
-from tests.training.layouts import ALONE, DEEPSPEED, laid_out
+from launcher.training.initial import initial_rows
+from tests.training.layouts import ALONE, DEEPSPEED, FSDP, laid_out
 from tests.training.runs import Finished, Run, tiny_recipe, train, train_many
+from tests.training.state import digests, parameters
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from launcher.recipe.schema import Recipe
+    from tests.training.layouts import Layout
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Twenty steps of one process."""
     return train(tiny_recipe(), tmp_path_factory.mktemp("alone") / "run")
-
-
-def weights(run: Finished) -> list[str]:
-    """SHA-256 of the newest checkpoint's files."""
-    found = newest(run.output / "checkpoints")
-    assert found is not None
-    return [file.sha256 for file in found[1].files]
 
 
 def largest_difference(run: Finished, other: Finished) -> float:
@@ -66,12 +63,22 @@ TWO: dict[str, Recipe] = {
     "ddp-bf16": laid_out((2, {}), "ddp", training={"precision": "bf16"}),
     "zero2-bf16": laid_out(DEEPSPEED["zero2"], "deepspeed", training={"precision": "bf16"}),
 }
+UNMOVED = {"train_steps": 1, "evaluation_batches": 0, "optimizer": {"learning_rate": 1e-300}}
+"""One step that changes no weight: what is saved after it is what was drawn."""
+DRAWN: dict[str, Recipe] = {
+    "drawn-ddp": laid_out((2, {}), "ddp", training=UNMOVED),
+    "drawn-fsdp": laid_out(FSDP["fsdp"], "fsdp", training=UNMOVED),
+    **{
+        f"drawn-{name}": laid_out(DEEPSPEED[name], "deepspeed", training=UNMOVED)
+        for name in ("zero0", "zero1", "zero2", "zero3", "pipeline")
+    },
+}
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finished]:
     """Twenty steps of one process, and of two under every engine."""
-    return train_many({"alone": laid_out(ALONE, "ddp"), **TWO}, tmp_path_factory.mktemp("two"))
+    return train_many({"alone": laid_out(ALONE, "ddp"), **TWO, **DRAWN}, tmp_path_factory.mktemp("two"))
 
 
 @pytest.mark.parametrize("name", ["ddp", "zero1", "zero2", "zero3"])
@@ -82,6 +89,18 @@ def test_two_ranks_of_any_engine_learn_what_one_learns(two: dict[str, Finished],
 @pytest.mark.parametrize("name", ["ddp-bf16", "zero2-bf16"])
 def test_bf16_keeps_fp32_master_weights_and_stays_close(two: dict[str, Finished], name: str) -> None:
     assert largest_difference(two["alone"], two[name]) < 5e-3
+
+
+@pytest.mark.parametrize("name", list(DRAWN))
+def test_every_engine_begins_with_the_same_weights(two: dict[str, Finished], name: str) -> None:
+    # tests/training/test_initial.py compares these with what transformers draws.
+    model, seed = DRAWN[name].model, DRAWN[name].training.seed
+    found = parameters(two[name])
+    assert len(found) == 2 + 4 * 12 + 2  # GPT-2: two embeddings, twelve a layer, the last norm
+    for weight, values in found.items():
+        shape, cpu = tuple(values.shape), torch.device("cpu")
+        drawn = initial_rows(weight, shape, model=model, seed=seed, rows=(0, shape[0]), device=cpu)
+        assert torch.equal(values, drawn), weight
 
 
 def test_after_kill_9_of_a_rank_the_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
@@ -97,7 +116,7 @@ def test_after_kill_9_of_a_rank_the_run_goes_on_bit_for_bit(tmp_path: Path) -> N
     resumed = train(recipe, tmp_path / "broken")
     assert "resumed after step 6 from " in resumed.logs[0]
     assert resumed.losses == unbroken.losses[6:]
-    assert weights(resumed) == weights(unbroken)
+    assert digests(resumed) == digests(unbroken)
 
 
 def test_zero_2_resumes_bit_for_bit(tmp_path: Path) -> None:
@@ -113,7 +132,7 @@ def test_zero_2_resumes_bit_for_bit(tmp_path: Path) -> None:
     run.kill()
     resumed = train(recipe, tmp_path / "stopped")
     assert resumed.losses == unbroken.losses[4:]
-    assert weights(resumed) == weights(unbroken)
+    assert digests(resumed) == digests(unbroken)
     assert len(list((resumed.output / "checkpoints").glob("step-*"))) == 1
 
 
@@ -164,7 +183,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) 
     again = train(recipe, tmp_path / "run")
     assert "is passed over: rank-00000.safetensors is not what was written" in again.logs[0]
     assert "resumed after step 4" in again.logs[0]
-    assert weights(again) == [found[1].files[0].sha256]
+    assert digests(again) == [found[1].files[0].sha256]
 
 
 def shards(home: Path, texts: list[str]) -> dict[str, str]:
@@ -217,3 +236,20 @@ def test_an_older_attempt_that_still_runs_commits_nothing_more(tmp_path: Path) -
     assert ended.exit_codes == (1,)
     assert "another attempt of this run writes to" in ended.logs[0]
     assert newest(ended.output / "checkpoints") is None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_fifty_runs_in_a_row_end_cleanly(tmp_path: Path) -> None:
+    short = {"train_steps": 2, "evaluation_batches": 0}
+    layouts: list[tuple[str, Layout]] = [
+        ("ddp", (2, {})),
+        ("fsdp", FSDP["fsdp"]),
+        ("fsdp", FSDP["1f1b"]),
+        ("deepspeed", DEEPSPEED["zero2"]),
+    ]
+    for number in range(50):
+        engine, layout = layouts[number % len(layouts)]
+        run = train(laid_out(layout, engine, training=short), tmp_path / str(number))
+        assert run.exit_codes == (0, 0)
+        assert run.completed["step"] == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import shutil
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,6 +80,13 @@ class Keeper:
     def is_written(self) -> bool:
         """Whether this rank's part of a begun checkpoint is on the disk."""
         return self._pending is not None and self._pending.written.done()
+
+    def is_free(self, *, within: float) -> bool:
+        """Whether nothing is on its way to the disk any more, on any rank, after waiting at most ``within`` seconds."""
+        if self._pending is None:
+            return True
+        wait([self._pending.written], timeout=within)
+        return all(_gather(self.is_written))
 
     def finish(self) -> Path | None:
         """Commit what was begun, once every rank's file is whole; None when nothing was.
