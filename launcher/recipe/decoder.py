@@ -64,7 +64,7 @@ class Decoder:
         return cls(**given) if len(self.faults) == before else None
 
     def _unknown(self, name: str, prefix: str, known: Mapping[str, Any]) -> None:
-        key = prefix + name
+        key = prefix + _shown_name(name)
         near = [prefix + match for match in nearest(name, known, most=1)] or list(meant_keys(key, most=1))
         self.faults.append(
             Fault(
@@ -153,7 +153,7 @@ class Decoder:
         if not _is_mapping_value(value):
             return self._refuse(key, _says(key, value), allowed="a mapping")
         element = get_args(inner)[1]
-        items = {name: self._item(element, item, f"{key}.{name}") for name, item in value.items()}
+        items = {name: self._item(element, item, f"{key}.{_shown_name(name)}") for name, item in value.items()}
         if any(item is _NOTHING for item in items.values()):
             return _NOTHING
         return {name: item for name, item in items.items() if item is not None}
@@ -171,7 +171,7 @@ class Decoder:
         if _is_redacted(value):
             return self._redacted(key)
         if _is_mapping_value(value):
-            free = {name: self._free(item, f"{key}.{name}", deepest - 1) for name, item in value.items()}
+            free = {name: self._free(item, f"{key}.{_shown_name(name)}", deepest - 1) for name, item in value.items()}
             return _NOTHING if any(item is _NOTHING for item in free.values()) else free
         if isinstance(value, list | tuple):
             items = [self._free(item, f"{key}[{index}]", deepest - 1) for index, item in enumerate(value)]
@@ -233,6 +233,12 @@ def _quote_hint(inner: Any, value: Any) -> str | None:
 
 def _says(key: str, value: Any) -> str:
     return f"{key} is {_show(redact(value, name=key.rsplit('.', 1)[-1]))}"
+
+
+def _shown_name(name: Any) -> str:
+    """A key as typed, unless it would break a line."""
+    text = str(name)
+    return text if text.isprintable() else repr(text)
 
 
 def _show(value: Any) -> str:

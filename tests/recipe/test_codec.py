@@ -208,6 +208,19 @@ def test_a_changed_recipe_is_read_or_refused_with_words(changes: dict[str, Any],
         assert decode(json.loads(json.dumps(encode(recipe)))) == recipe
 
 
+def test_a_key_that_would_break_a_line_is_shown_escaped() -> None:
+    data = copy.deepcopy(_FULL)
+    data["model"]["\n"] = 1
+    data["environment"]["variables"] = {"A\nB": {}}
+
+    with pytest.raises(RecipeError) as refused:
+        decode(data)
+
+    faults = "".join(fault.what for fault in refused.value.faults)
+    assert "unknown key model.'\\n'" in faults
+    assert "environment.variables.'A\\nB'" in faults
+
+
 _FULL = encode(decode(small_recipe()))
 
 

@@ -200,7 +200,7 @@ def test_ranks_that_read_different_data_stop_before_the_first_step(tmp_path: Pat
     homes = [shards(tmp_path / "a", ["one ", "two "]), shards(tmp_path / "b", ["one ", "three "])]
     failed = Run(recipe, tmp_path / "run", variables=homes).wait()
     assert failed.exit_codes == (3, 3)
-    assert "1 of 2 ranks, the first of them rank 1, have other data than rank 0" in failed.logs[0]
+    assert "1 of 2 ranks, rank 1 the first, have other data than rank 0" in failed.logs[0]
 
 
 def test_a_damaged_shard_within_the_limit_is_told_and_training_goes_on(tmp_path: Path) -> None:
