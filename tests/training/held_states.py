@@ -58,6 +58,8 @@ def optimizer_state(engine: Engine) -> list[torch.Tensor]:
     optimizers = [each for each in reached(engine) if isinstance(each, torch.optim.Optimizer)]
     kept = [value for one in optimizers for state in one.state.values() for value in state.values()]
     masters = [weight for one in optimizers for group in one.param_groups for weight in group["params"]]
+    # ZeRO-3 takes them out of the groups between updates.
+    masters += [flat for each in reached(engine) for flat in getattr(each, "fp32_partitioned_groups_flat", ())]
     return [each for each in (*kept, *masters) if isinstance(each, torch.Tensor) and each.dim() > 0]
 
 
