@@ -114,10 +114,10 @@ def _deepspeed(workload: Workload, local: LocalParameters) -> States:
 
 
 def _deepspeed_state(size: int, stage: int) -> int:
-    """Bytes of optimizer state a parameter: of fp32 weights, stages 1 and 2 keep a flat copy beside the moments."""
+    """Bytes of optimizer state a parameter: of fp32 weights, ZeRO keeps a flat copy beside the moments."""
     if size == 2:
         return DEEPSPEED_STATE
-    return ADAM_STATE if stage in (1, 2) else 8
+    return ADAM_STATE if stage else 8
 
 
 def start_bytes(workload: Workload, local: LocalParameters) -> float:

@@ -59,8 +59,13 @@ def optimizer_state(engine: Engine) -> list[torch.Tensor]:
     kept = [value for one in optimizers for state in one.state.values() for value in state.values()]
     masters = [weight for one in optimizers for group in one.param_groups for weight in group["params"]]
     # ZeRO-3 takes them out of the groups between updates.
-    masters += [flat for each in reached(engine) for flat in getattr(each, "fp32_partitioned_groups_flat", ())]
+    masters += [flat for each in reached(engine) for flat in vars_of(each).get("fp32_partitioned_groups_flat", ())]
     return [each for each in (*kept, *masters) if isinstance(each, torch.Tensor) and each.dim() > 0]
+
+
+def vars_of(each: Any) -> dict[str, Any]:
+    """An object's own attributes: none of those that answer to any name (types, modules, lazy proxies)."""
+    return getattr(each, "__dict__", {}) if type(each).__module__.startswith("deepspeed.") else {}
 
 
 def reached(engine: Engine, *, steps: int = 4) -> list[Any]:
