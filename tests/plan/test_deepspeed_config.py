@@ -187,6 +187,12 @@ def test_d08_only_zero_0_and_1_go_with_a_pipeline(stage: int, is_refused: bool) 
         assert found[0].edits[0].overrides == ("parallelism.zero_stage=1",)
 
 
+def test_fp16_without_zero_is_refused_because_it_learns_something_else() -> None:
+    found = only(deepspeed_findings(recipe(precision="fp16"), topology(), batch()))
+    assert found.code == "deepspeed.fp16_zero0"
+    assert not deepspeed_findings(recipe(precision="fp16", zero_stage=1), topology(), batch())
+
+
 def test_d11_zero_3_gathers_whole_weights_on_save() -> None:
     zero = deepspeed_config(recipe(zero_stage=3), topology(), batch())["zero_optimization"]
     assert zero["stage3_gather_16bit_weights_on_model_save"] is True

@@ -167,12 +167,14 @@ class DeepSpeedEngine:
         """See Engine."""
         if self.recipe.training.precision != "fp16":
             return {}
-        return {"loss_scale": float(self.engine.optimizer.cur_scale)}
+        return {"loss_scale": float(self.engine.optimizer.loss_scale)}
 
     def restored(self, step: int, scalars: dict[str, float]) -> None:
         """See Engine."""
         self.state.refresh()
         set_step(self.state.optimizer, step)
+        if "loss_scale" in scalars:
+            self.engine.optimizer.loss_scale = scalars["loss_scale"]
 
     def artifacts(self) -> dict[str, str]:
         """See Engine."""
