@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launcher.emulator.lifetime import dies_with
 from launcher.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ def azurite(folder: Path) -> Iterator[int]:
         str(program), "--blobHost", "127.0.0.1", "--blobPort", "0", "--location", str(folder),
         "--skipApiVersionCheck", "--disableTelemetry",
     )  # fmt: skip
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=dies_with(os.getpid()),
+    )  # fmt: skip
     listener = _Listener(process)
     try:
         yield listener.port()

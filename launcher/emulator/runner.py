@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import random
 import re
@@ -11,13 +10,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from launcher.emulator import capacity
 from launcher.emulator.container import Folders, bind, filled, make_home, output_uri, variables
+from launcher.emulator.lifetime import dies_with
 from launcher.emulator.mounts import NotThereError
 
 if TYPE_CHECKING:
@@ -206,7 +205,7 @@ class _Processes:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_dies_with(os.getpid()),
+                preexec_fn=dies_with(os.getpid()),
             )
         self._processes.append(process)
 
@@ -276,17 +275,3 @@ def _free_port() -> int:
 def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-def _dies_with(emulator: int) -> Callable[[], None] | None:
-    """Runs in the child before exec: the kernel kills the rank when the emulator dies, however it dies."""
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def arrange() -> None:
-        libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h
-        if os.getppid() != emulator:
-            os._exit(1)
-
-    return arrange

@@ -6,11 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from launcher.emulator.azurite import HOW_TO_GET_IT, find_azurite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,6 +47,32 @@ def test_nobodys_own_credentials_go_in() -> None:
     assert "mine" not in inside.values()
     assert inside["HTTPS_PROXY"] == inside["LAUNCHER_EMULATOR"]
     assert inside["AZUREML_ARM_WORKSPACE_NAME"] == "emulated-workspace"
+
+
+@pytest.mark.usefixtures("_azurite")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel does not tell children of a parent's death")
+def test_a_killed_emulator_leaves_no_azurite_behind(tmp_path: Path) -> None:
+    words = ("emulator", "--folder", str(tmp_path), "--", sys.executable, "-c", "input()")
+    killed = subprocess.Popen(
+        (sys.executable, "-m", "launcher", *words), stdin=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    _until(lambda: bool(_processes_in(tmp_path)))
+    killed.kill()
+    killed.communicate()
+    _until(lambda: not _processes_in(tmp_path))
+
+
+def _processes_in(folder: Path) -> list[str]:
+    """Azurite's processes that keep their blobs below ``folder``."""
+    shown = subprocess.run(("ps", "-wweo", "args"), capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in shown if "azurite" in line and f"--location {folder}" in line]
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.usefixtures("_azurite")
