@@ -52,11 +52,14 @@ def test_nobodys_own_credentials_go_in() -> None:
 @pytest.mark.usefixtures("_azurite")
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel does not tell children of a parent's death")
 def test_a_killed_emulator_leaves_no_azurite_behind(tmp_path: Path) -> None:
-    words = ("emulator", "--folder", str(tmp_path), "--", sys.executable, "-c", "input()")
+    words = ("emulator", "--folder", str(tmp_path), "--", sys.executable, "-c", "print('inside', flush=True); input()")
     killed = subprocess.Popen(
-        (sys.executable, "-m", "launcher", *words), stdin=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
-    _until(lambda: bool(_processes_in(tmp_path)))
+        (sys.executable, "-m", "launcher", *words),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert killed.stdout is not None
+    assert killed.stdout.readline() == "inside\n"
+    assert _processes_in(tmp_path)
     killed.kill()
     killed.communicate()
     _until(lambda: not _processes_in(tmp_path))
