@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from launcher.errors import MissingExtraError
+from launcher.errors import MissingExtraError, UsageError
 from launcher.recipe.schema import Lora, Parallelism
+from launcher.registry import nearest
 from launcher.training.batches import as_micro_batch
 from launcher.training.data.corpus import open_corpora
 from launcher.training.decoder import build_in_place
@@ -106,6 +107,7 @@ def run_tasks(
 
     Raises:
         MissingExtraError: the harness is not installed.
+        UsageError: it has no such task.
         CheckpointError: there is no tokenizer.
     """
     try:
@@ -117,6 +119,11 @@ def run_tasks(
         raise MissingExtraError(what, suggestion="pip install 'lm-eval[hf]'") from error
     from transformers import AutoTokenizer
 
+    manager = TaskManager(include_path=None if folder is None else str(folder))
+    strange = [name for name in tasks if name not in manager.all_tasks]
+    if strange:
+        near = ", ".join(nearest(strange[0], manager.all_tasks))
+        raise UsageError(f"lm-evaluation-harness has no task {', '.join(strange)}", allowed=near or None)
     if checkpoint.tokenizer is None:
         raise CheckpointError(f"{checkpoint.folder.parent} has no tokenizer: the corpus was tokenized elsewhere")
     model = HFLM(
@@ -125,7 +132,6 @@ def run_tasks(
         batch_size=ROWS,
         max_length=checkpoint.recipe.model.max_position_embeddings,
     )
-    manager = TaskManager(include_path=None if folder is None else str(folder))
     found = simple_evaluate(model, tasks=list(tasks), task_manager=manager, limit=limit, bootstrap_iters=0)
     return list(_scores(found["results"]))
 
