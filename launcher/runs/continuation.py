@@ -34,8 +34,16 @@ _COMPARED = ("model", "training", "data", "parallelism")
 """Sections that decide what is learnt and on which ranks; others may hold secrets, which a manifest leaves out."""
 AXES = ("tensor", "pipeline", "context", "expert", "data")
 _SHAPE = "model."
-_NOT_OF_THE_SHAPE = ("model.init_from", "model.dropout", "model.initializer_range", "model.router_aux_loss_coef")
+_NOT_OF_THE_SHAPE = (
+    "model.init_from",
+    "model.init_optimizer",
+    "model.dropout",
+    "model.initializer_range",
+    "model.router_aux_loss_coef",
+)
 """Keys of the model that say nothing about the shape of its parameters."""
+_ADAPTERS = ("training.lora.rank", "training.lora.target_modules")
+"""Which parameters are trained, and so are in a checkpoint."""
 _PARTITION = re.compile(r"(?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_\d+_optim_states\.pt")
 
 
@@ -120,7 +128,8 @@ def _elsewhere(handle: str, recipe: Recipe, plan: Plan) -> Continuation:
 
 def _shape_faults(found: tuple[Change, ...]) -> tuple[Fault, ...]:
     """Another model: parameters of the checkpoint have no place in it."""
-    others = [c for c in found if c.key.startswith(_SHAPE) and c.key not in _NOT_OF_THE_SHAPE]
+    shapes = [c for c in found if c.key.startswith(_SHAPE) and c.key not in _NOT_OF_THE_SHAPE]
+    others = [*shapes, *(c for c in found if c.key in _ADAPTERS)]
     return tuple(
         Fault(
             what=f"the checkpoint holds a model with {change.key}={change.left}, the recipe asks for {change.right}",

@@ -73,6 +73,13 @@ def test_another_model_is_refused_key_by_key(tmp_path: Path) -> None:
     assert fault.suggestion == "model.hidden_size=32"
 
 
+def test_adapters_do_not_go_on_from_whole_weights(tmp_path: Path) -> None:
+    write_manifest(tmp_path, laid_out(ALONE, "ddp"), step=12)
+    adapted = laid_out(ALONE, "ddp", model={"init_optimizer": True}, training={"lora": {"rank": 4, "alpha": 8.0}})
+    (fault,) = go_on(tmp_path, adapted).faults
+    assert fault.keys == ("training.lora.rank",)
+
+
 def test_a_run_that_has_reached_the_last_step_has_nothing_to_go_on_to(tmp_path: Path) -> None:
     write_manifest(tmp_path, laid_out(ALONE, "ddp"), step=20)
     (fault,) = go_on(tmp_path, laid_out(ALONE, "ddp")).faults
