@@ -88,7 +88,11 @@ def wait_for(handle: str, text: str, *, backend: LocalBackend, seconds: float = 
 
 def rank_pid(handle: str, rank: int) -> int:
     """The process of one rank."""
-    return read_state(run_folder(handle).state).ranks[str(rank)]
+    deadline = time.monotonic() + 30
+    while str(rank) not in (ranks := read_state(run_folder(handle).state).ranks):
+        assert time.monotonic() < deadline, f"the supervisor has not noted rank {rank}"
+        time.sleep(0.05)
+    return ranks[str(rank)]
 
 
 def left_running(handle: str) -> tuple[int, ...]:
