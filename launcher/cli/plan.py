@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from launcher.errors import LauncherError
     from launcher.plan.plan import Plan
+    from launcher.recipe.schema import Recipe
 
 BUDGET_CODE = "plan.budget"
 """The finding that ``--over-budget`` overlooks."""
@@ -61,16 +62,11 @@ def _plan(
 ) -> LauncherError | None:
     """Show the plan; return why it may not run."""
     from launcher.cli.failure import error_document
-    from launcher.cli.plan_text import finding_fault, plan_lines
+    from launcher.cli.plan_text import plan_lines
     from launcher.plan.codec import encode
-    from launcher.plan.findings import RefusedPlanError
-    from launcher.plan.planner import make_plan
 
     composed = compose_words(invocation, words, recipe_dirs)
-    try:
-        plan = make_plan(composed.recipe)
-    except RefusedPlanError as refused_whole:
-        raise PlanError([finding_fault(found) for found in refused_whole.findings]) from None
+    plan = planned(composed.recipe)
     document, lines = encode(plan), plan_lines(plan, composed.recipe, composed)
     refused = refusal(plan)
     if resume:
@@ -100,6 +96,22 @@ def _plan_sweep(
     }
     invocation.answer(document, lambda: "\n".join(sweep_lines(cases)))
     return first_refusal(invocation, cases)
+
+
+def planned(recipe: Recipe) -> Plan:
+    """The plan of a recipe.
+
+    Raises:
+        PlanError: none can be computed; each fault with every edit that mends it, and what that leads to.
+    """
+    from launcher.cli.plan_text import finding_fault
+    from launcher.plan.findings import RefusedPlanError
+    from launcher.plan.planner import make_plan
+
+    try:
+        return make_plan(recipe)
+    except RefusedPlanError as refused:
+        raise PlanError([finding_fault(found) for found in refused.findings]) from None
 
 
 def refusal(plan: Plan, *, over_budget: bool = False) -> PlanError | BudgetError | None:

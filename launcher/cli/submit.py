@@ -11,7 +11,7 @@ import click
 
 from launcher.cli.handles import resolve_handle
 from launcher.cli.invocation import Invocation, Verb, is_interactive
-from launcher.cli.plan import refusal
+from launcher.cli.plan import planned, refusal
 from launcher.cli.recipe_words import compose_words, recipe_words
 from launcher.errors import ExitCode, PlanError, UsageError
 from launcher.units import format_dollars, format_seconds
@@ -147,9 +147,8 @@ def _asked(invocation: Invocation, words: tuple[str, ...], recipe_dirs: tuple[Pa
 def _accepted_plan(invocation: Invocation, recipe: Recipe, *, over_budget: bool) -> Plan:
     """The plan, shown; refused when it has errors or is too dear."""
     from launcher.cli.plan_text import plan_lines
-    from launcher.plan.planner import make_plan
 
-    plan = make_plan(recipe)
+    plan = planned(recipe)
     if not invocation.json:
         invocation.say("\n".join([*plan_lines(plan, recipe, invocation.composed), ""]))
     refused = refusal(plan, over_budget=over_budget)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from launcher.cli import terminal
-from launcher.cli.plan import refusal
+from launcher.cli.plan import planned, refusal
 from launcher.cli.recipe_words import compose_words, recipe_first
 from launcher.units import format_bytes, format_dollars, format_seconds
 
@@ -57,14 +57,13 @@ def plan_cases(
 
     Raises:
         RecipeError: the first that cannot be composed.
+        PlanError: the first that cannot be planned.
     """
-    from launcher.plan.planner import make_plan
-
     cases = []
     for line in lines:
         composed = compose_words(invocation, line, recipe_dirs)
         own = tuple(word for word in line if any(word not in other for other in lines))
-        cases.append(Case(words=own, composed=composed, plan=make_plan(composed.recipe)))
+        cases.append(Case(words=own, composed=composed, plan=planned(composed.recipe)))
     return tuple(cases)
 
 

@@ -132,6 +132,19 @@ def test_one_refused_job_refuses_the_sweep_with_its_own_words(cli: Cli) -> None:
     assert "submitted" not in outcome.out
 
 
+@pytest.mark.parametrize("seeds", ["1", "1,2"])
+@pytest.mark.parametrize("verb", ["plan", "submit"])
+def test_a_recipe_that_cannot_be_planned_gets_every_edit_from_every_verb(verb: str, seeds: str, cli: Cli) -> None:
+    """500 sequences over 64 ranks: the nearest that divide are 448 and 512."""
+    layout = ("cluster=nd_h100_v5", "cluster.instance_count=8", f"training.seed={seeds}")
+    batch = ("training.global_batch_size=500", "training.micro_batch_size=1")
+    outcome = cli(verb, "gpt/1.3b", *layout, *batch)
+
+    assert outcome.code == 3
+    assert "training.global_batch_size=448" in outcome.err
+    assert "training.global_batch_size=512" in outcome.err
+
+
 @pytest.mark.parametrize("options", [("--resume", "latest"), ("--follow", "--json")])
 def test_what_means_one_run_is_refused_for_several(options: tuple[str, ...], cli: Cli) -> None:
     assert cli("submit", "gpt/tiny", "training.seed=1,2", *options).code == 2
