@@ -24,6 +24,7 @@ from launcher.plan.memory import make_memory
 from launcher.plan.mend import mended, refused
 from launcher.plan.plan import Estimate, Plan
 from launcher.plan.rules.case import Case
+from launcher.plan.states import checkpoint_bytes
 from launcher.plan.step_time import step, step_lines
 from launcher.plan.topology import make_topology, processes_per_node
 from launcher.plan.traffic import traffic
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from launcher.plan.workload import Workload
     from launcher.recipe.schema import Recipe
 
-CHECKPOINT_BYTES_PER_PARAMETER = 14
-"""bf16 weights and fp32 master, momentum and variance."""
 LOCAL_EFFICIENCY = 1.0
 """One's own machine is not expected to fail."""
 
@@ -95,7 +94,7 @@ def workload_from(recipe: Recipe) -> Workload:
 def _assemble(recipe: Recipe, size: VmSize, device: Accelerator, topology: Topology, batch: Batch) -> Plan:
     workload = workload_of(recipe, topology, batch, size, device)
     count, cluster = parameters(workload.shape), recipe.cluster
-    saved = CHECKPOINT_BYTES_PER_PARAMETER * count
+    saved = checkpoint_bytes(workload)
     taken = step(workload, constants_of(recipe.calibration))
     seconds, ranks, nodes = taken.seconds, topology.world_size, topology.nodes
     goodput = (

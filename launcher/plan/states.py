@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from launcher.plan.activations import has_autocast, width
 from launcher.plan.calibrated import MEMORY
+from launcher.plan.families.moe import parameters
 from launcher.plan.local_parameters import LocalParameters, rank_layer
 from launcher.units import GIB
 
@@ -157,6 +158,11 @@ def _lora(workload: Workload, local: LocalParameters) -> States:
     frozen, trained = states(whole, local), states(whole, LocalParameters(adapters, 0.0, 0.0))
     parameters = frozen.parameters + trained.parameters
     return States(parameters, trained.gradients, trained.optimizer, frozen.gathered, trained.buffers)
+
+
+def checkpoint_bytes(workload: Workload) -> int:
+    """Bytes of a checkpoint over all ranks: weights and Adam's moments in fp32; of adapters alone, if there are any."""
+    return 12 * (workload.adapter_parameters or parameters(workload.shape))
 
 
 CONTEXT_BYTES = 1.25 * GIB

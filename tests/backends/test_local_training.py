@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +96,9 @@ def test_a_killed_run_is_continued_by_the_next_one_as_if_unbroken(backend: Local
     assert losses(continued)[-1] == losses(whole)[-1]
 
 
-def test_a_cancelled_run_saves_where_it_was(backend: LocalBackend) -> None:
+def test_a_cancelled_run_saves_where_it_was_and_what_was_planned(backend: LocalBackend) -> None:
+    from launcher.training.safetensors_file import read_header
+
     handle = backend.submit(tiny(steps=100_000)).handle
     wait_until(lambda: len(losses(handle)) > 2, handle, backend)
 
@@ -105,3 +108,6 @@ def test_a_cancelled_run_saves_where_it_was(backend: LocalBackend) -> None:
     assert (status.state, left_running(handle)) == ("Canceled", ())
     assert saved is not None
     assert saved.step == len(losses(handle))
+    tensors = [tensor for file in saved.path.glob("*.safetensors") for tensor in read_header(file)[0].values()]
+    planned = json.loads(run_folder(handle).plan.read_text())["storage"]["bytes_per_checkpoint"]
+    assert sum(4 * prod(tensor.shape) for tensor in tensors) == planned

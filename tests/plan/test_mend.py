@@ -170,13 +170,15 @@ def test_an_error_that_no_edit_mends_leaves_the_others_their_edits() -> None:
     assert found["plan.global_batch"].edits[0].overrides == ("training.global_batch_size=8",)
 
 
-def test_a_budget_is_mended_by_a_larger_one() -> None:
-    asked = recipe(LLAMA2_7B, cluster=on(H100, 4), limits=Limits(budget_dollars=1))
+@pytest.mark.parametrize("steps", [1, 100, 9_000, 10_000, 11_000])
+def test_a_budget_is_mended_by_a_larger_one(steps: int) -> None:
+    asked = recipe(LLAMA2_7B, cluster=on(H100, 4), limits=Limits(budget_dollars=0.01))
     asked = replace(
         asked,
         parallelism=Parallelism(engine="fsdp", zero_stage=3),
-        training=Training(seq_length=4096, global_batch_size=64, train_steps=10_000),
+        training=Training(seq_length=4096, global_batch_size=64, train_steps=steps),
     )
 
     (found,) = make_plan(asked).errors
     assert found.edits[0].overrides[0].startswith("limits.budget_dollars=")
+    assert 0 <= float(found.edits[0].overrides[0].partition("=")[2]) - (bare_plan(asked).cost.dollars or 0) < 1

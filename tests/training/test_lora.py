@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from launcher.plan.families.adapters import adapter_parameters
+from launcher.plan.planner import bare_plan
 from launcher.training.decoder import build_on_meta
 from launcher.training.errors import CheckpointError
 from launcher.training.evaluate import evaluate
@@ -127,9 +129,11 @@ def test_checkpoints_hold_adapters_alone_and_resume_beside_the_same_weights(
 ) -> None:
     recipe = adapted("llama", folders["llama"], (2, {}), "ddp")
     unbroken = train(recipe, tmp_path / "unbroken")
-    (file,) = (unbroken.output / "checkpoints").glob("step-*/rank-00000.safetensors")
-    assert {name.partition("/")[0] for name in read_header(file)[0]} == {"parameter", "exp_avg", "exp_avg_sq"}
-    assert all(".lora_" in name for name in read_header(file)[0])
+    files = (unbroken.output / "checkpoints").glob("step-*/rank-*.safetensors")
+    tensors = [each for file in files for each in read_header(file)[0].items()]
+    assert {name.partition("/")[0] for name, _ in tensors} == {"parameter", "exp_avg", "exp_avg_sq"}
+    assert all(".lora_" in name for name, _ in tensors)
+    assert bare_plan(recipe).storage.bytes_per_checkpoint == sum(4 * prod(tensor.shape) for _, tensor in tensors)
     first = train(adapted("llama", folders["llama"], (2, {}), "ddp", train_steps=3), tmp_path / "first")
     resumed = train(
         adapted("llama", folders["llama"], FSDP["fsdp"], "fsdp"), tmp_path / "second",

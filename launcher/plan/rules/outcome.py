@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 from launcher.plan.families.decoder import shape_of
@@ -134,7 +135,7 @@ def timeout(case: Case, plan: Plan) -> Iterator[Finding]:
     limit = case.recipe.limits.timeout_hours
     if limit is not None and plan.time.hours > limit:
         message = f"the plan takes {plan.time.hours:.3g} h; limits.timeout_hours ends it after {limit:g} h"
-        edits = ((f"limits.timeout_hours={plan.time.expected_hours * 1.2:.0f}",),)
+        edits = ((f"limits.timeout_hours={ceil(plan.time.expected_hours * 1.2)}",),)
         yield finding("warning", "timeout", message, "limits.timeout_hours", edits=edits)
 
 
@@ -150,5 +151,5 @@ def budget(case: Case, plan: Plan) -> Iterator[Finding]:
         )
     elif limit is not None and dollars > limit:
         message = f"{format_dollars(dollars)} is more than limits.budget_dollars {format_dollars(limit)}"
-        edits = ((f"limits.budget_dollars={dollars:.0f}",),)
+        edits = ((f"limits.budget_dollars={ceil(dollars)}",),)
         yield finding("error", "budget", message, "limits.budget_dollars", edits=edits)
