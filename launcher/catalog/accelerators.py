@@ -277,7 +277,7 @@ ACCELERATORS: tuple[Accelerator, ...] = (
         fp4_tflops=None,
         memory_gb_s=10.0,
         watts=15.0,
-        source="nominal: one core at 3 GHz with two 512-bit fused multiply-adds a cycle (192 GFLOP/s in fp32); not measured",
+        source="nominal: one core at 3 GHz with two 512-bit fused multiply-adds a cycle (192 GFLOP/s); not measured",
     ),
 )
 
