@@ -27,6 +27,16 @@ def test_a_command_of_the_readme_runs(line: str) -> None:
     assert run(shlex.split(line)[1:]) == 0
 
 
+def test_the_plan_that_the_readme_shows_is_todays(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, shown = re.findall(r"```\n\$ (launcher plan .*?)\n(.*?)```", README, flags=re.DOTALL)[0]
+    monkeypatch.setenv("COLUMNS", "100")
+
+    assert run(shlex.split(line)[1:]) == 0
+    assert capsys.readouterr().out.strip() == shown.strip()
+
+
 def test_the_recipe_of_the_readme_plans(tmp_path: Path) -> None:
     (path, text) = re.findall(r"```yaml\n# my-recipes/(\S+)\n(.*?)```", README, flags=re.DOTALL)[0]
     (tmp_path / path).parent.mkdir(parents=True)
