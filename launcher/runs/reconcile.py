@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, cast
 
 from launcher.backends import backend_for
-from launcher.errors import BackendError, LauncherError, UnknownOutcomeError
+from launcher.errors import LauncherError, UnknownOutcomeError
 from launcher.runs import journal
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 VISIBLE_AFTER = timedelta(minutes=10)
 """A job that the service has not shown by then was not accepted."""
 OPEN_STATES: frozenset[str] = frozenset({"PLANNED", "UNKNOWN"})
-_PASSING = frozenset({"azureml.network", "azureml.unavailable", "azureml.sign_in"})
-"""Refusals that say nothing of what was accepted before."""
 
 
 class Remote(Protocol):
@@ -68,11 +66,21 @@ def submit_journaled(backend: str, job: JobSpec, *, parent: str | None = None) -
 def journaled(row: Row, submit: Callable[[], Submission]) -> Submission:
     """Do ``submit``, with ``row`` on disk before and its fate on disk after; one process of this machine at a time."""
     with journal.held(row.handle):
-        known = None if journal.record(row) else journal.find(row.handle)
-        with _fate(known or row):
+        row, is_first = _opened(row)
+        with _fate(row, is_first=is_first):
             submission = submit()
-            journal.update(known or row, state="SUBMITTED", url=submission.url)
+            journal.update(row, state="SUBMITTED", url=submission.url)
     return submission
+
+
+def _opened(row: Row) -> tuple[Row, bool]:
+    """The row on disk, open before anything is sent; and whether nothing can have been accepted under it so far."""
+    if journal.record(row):
+        return row, True
+    known = journal.find(row.handle)
+    if known.state == "REFUSED":
+        return journal.update(known, state="PLANNED"), True
+    return known, False
 
 
 def reconcile(handle: str | None = None) -> tuple[Settled, ...]:
@@ -100,25 +108,32 @@ def _settle(row: Row) -> Settled:
 
 
 @contextmanager
-def _fate(row: Row) -> Iterator[None]:
-    """Write down how a submission ended that did not end well."""
+def _fate(row: Row, *, is_first: bool) -> Iterator[None]:
+    """Write down how a submission ended that did not end well.
+
+    A refusal settles the first one alone: it does not tell what became of an earlier one that nobody answered.
+    """
     try:
         yield
     except UnknownOutcomeError:
-        journal.update(row, state="UNKNOWN")
+        _doubt(row)
         raise
     except KeyboardInterrupt:
-        journal.update(row, state="UNKNOWN")
+        _doubt(row)
         raise UnknownOutcomeError(
             f"interrupted while {row.handle} was being submitted: it may or may not have been accepted",
             suggestion=f"launcher reconcile {row.handle}",
             code="unknown_outcome.interrupted",
         ) from None
-    except LauncherError as error:
-        says_nothing = isinstance(error, BackendError) and error.faults[0].code in _PASSING and row.state != "PLANNED"
-        if row.state != "SUBMITTED" and not says_nothing:
+    except LauncherError:
+        if is_first:
             journal.update(row, state="REFUSED")
         raise
+
+
+def _doubt(row: Row) -> None:
+    if row.state != "SUBMITTED":
+        journal.update(row, state="UNKNOWN")
 
 
 def _remote(backend: str) -> Remote:

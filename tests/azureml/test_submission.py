@@ -129,6 +129,18 @@ def test_when_nobody_answers_until_the_deadline_the_outcome_is_unknown_and_says_
     assert 300 <= clock.time <= 301
 
 
+def test_a_look_that_is_refused_settles_nothing_once_a_job_may_have_been_accepted() -> None:
+    with pytest.raises(UnknownOutcomeError):
+        submit(Scripted([None, refused("azureml.refused")], [DoubtError("time-out")]))
+    looked = Scripted([None, refused("azureml.forbidden"), view()], [DoubtError("time-out")])
+    assert submit(looked).name == NAME
+
+
+def test_another_job_under_our_name_is_final_even_in_doubt() -> None:
+    with pytest.raises(BackendError, match="it is another"):
+        submit(Scripted([None, view("b" * 64)], [DoubtError("time-out")]))
+
+
 def test_when_no_request_ever_left_nothing_is_unknown() -> None:
     with pytest.raises(BackendError) as caught:
         submit(Scripted([None], [refused("azureml.network")]))

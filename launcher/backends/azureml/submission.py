@@ -23,6 +23,8 @@ FINGERPRINT = "launcher.intent"
 """Property of a job: the intent's digest. Properties cannot be edited afterwards; tags can."""
 
 
+COLLISION = "azureml.collision"
+"""Another job has our name: ours was not accepted and never will be."""
 _SILENT = frozenset({"azureml.network", "azureml.unavailable"})
 """Errors that say nothing of the job."""
 
@@ -80,7 +82,7 @@ def _adopted(found: JobView | None, name: str, fingerprint: str) -> JobView | No
         raise BackendError(
             f"job {name} is there, and it is another: its fingerprint is {theirs[:16]}, ours is {fingerprint[:16]}",
             suggestion="launcher submit ... --attempt 2",
-            code="azureml.collision",
+            code=COLLISION,
         )
     return found
 
@@ -116,8 +118,8 @@ class _Settling:
                 self._is_doubtful, last = self._is_doubtful or not _never_left(refusal), refusal
             try:
                 found = _adopted(self._service.find_job(self._name), self._name, self._fingerprint)
-            except BackendError as silence:
-                self._require_silence(silence)
+            except BackendError as error:
+                self._require_doubt(error)
             else:
                 self._require_hope(last, found)
                 if found is not None:
@@ -130,9 +132,10 @@ class _Settling:
         _adopted(accepted, self._name, self._fingerprint)
         return accepted
 
-    def _require_silence(self, error: BackendError) -> None:
-        """A service that does not answer shows nothing; any other error of a look is final."""
-        if error.faults[0].code not in _SILENT:
+    def _require_doubt(self, error: BackendError) -> None:
+        """A look that fails shows nothing: it is final only where nothing can have been accepted."""
+        code = error.faults[0].code
+        if code == COLLISION or (code not in _SILENT and not self._is_doubtful):
             raise error
 
     def _require_hope(self, last: Exception, found: JobView | None) -> None:
