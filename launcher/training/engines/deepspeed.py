@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import warnings
@@ -13,17 +12,18 @@ import torch
 from launcher.errors import Fault
 from launcher.plan.deepspeed_config import deepspeed_config
 from launcher.training.decoder import build_in_place, build_on_meta, rebuild, speed_up
-from launcher.training.engines.deepspeed_ranks import Mpu, global_norm, mark, written_once
+from launcher.training.engines.deepspeed_held import DeepSpeedHeld
+from launcher.training.engines.deepspeed_ranks import Mpu, mark
 from launcher.training.engines.deepspeed_state import open_state
 from launcher.training.errors import TrainingError
 from launcher.training.initial import draw
-from launcher.training.optimizer import parameter_groups, set_learning_rate, set_step
+from launcher.training.optimizer import parameter_groups
 from launcher.training.parallel.apply import divide
 from launcher.training.parallel.groups import make_groups
 from launcher.training.pieces import whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from launcher.plan.plan import Plan
     from launcher.recipe.schema import Parallelism, Recipe
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from launcher.training.decoder import Decoder
     from launcher.training.engines.engine import Engine
     from launcher.training.parallel.groups import Groups
-    from launcher.training.pieces import Piece, Region
+    from launcher.training.pieces import Region
     from launcher.training.ranks import Ranks
 
 
@@ -104,14 +104,14 @@ def _build_partitioned(deepspeed: Any, recipe: Recipe, config: dict[str, Any], g
         return build_in_place(recipe, context=groups.context)
 
 
-class DeepSpeedEngine:
+class DeepSpeedEngine(DeepSpeedHeld):
     """A model and optimizer owned by DeepSpeed."""
 
     def __init__(
         self, deepspeed: Any, recipe: Recipe, decoder: Decoder, config: dict[str, Any], ranks: Ranks, groups: Groups
     ) -> None:
-        self.recipe, self.decoder, self.config, self.ranks, self.groups = recipe, decoder, config, ranks, groups
-        self.decoders = (decoder,)
+        super().__init__(recipe, decoder, config, groups)
+        self.ranks = ranks
         regions = {name: _region(decoder, name, parameter) for name, parameter in decoder.named_weights()}
         dimensions = {name: len(region.shape) for name, region in regions.items()}
         parameters = parameter_groups(decoder.named_weights(), recipe.training.optimizer, dimensions=dimensions)
@@ -139,46 +139,12 @@ class DeepSpeedEngine:
             total += losses.cross_entropy / len(batches)
         return total * self.groups.context.size  # context ranks have parts of one loss
 
-    def step(self, learning_rate: float) -> float:
-        """See Engine. ZeRO computes the norm inside its step; fp32 training without ZeRO does not tell it."""
-        set_learning_rate(self.engine.optimizer, learning_rate)
-        is_plain = self.engine.optimizer is self.state.optimizer
-        norm = global_norm(self.decoder, self.groups) if is_plain else None
-        self.engine.step()
-        return float(self.engine.get_global_grad_norm() if norm is None else norm)
-
-    @property
-    def tolerates_overflow(self) -> bool:
-        """See Engine. DeepSpeed lowers the scale itself, and raises when it cannot go lower."""
-        return self.recipe.training.precision == "fp16"
-
     @torch.no_grad()
     def evaluate(self, batches: Sequence[MicroBatch]) -> torch.Tensor:
         """See Engine."""
         self.engine.eval()
         losses = [self.engine(batch).cross_entropy for batch in batches]
         return torch.stack(losses).mean() * self.groups.context.size
-
-    def pieces(self) -> Iterable[Piece]:
-        """See Engine."""
-        return written_once(self.state.pieces(), self.decoder, self.groups, is_sharded=self.state.is_sharded)
-
-    def scalars(self) -> dict[str, float]:
-        """See Engine."""
-        if self.recipe.training.precision != "fp16":
-            return {}
-        return {"loss_scale": float(self.engine.optimizer.loss_scale)}
-
-    def restored(self, step: int, scalars: dict[str, float]) -> None:
-        """See Engine."""
-        self.state.refresh()
-        set_step(self.state.optimizer, step)
-        if "loss_scale" in scalars:
-            self.engine.optimizer.loss_scale = scalars["loss_scale"]
-
-    def artifacts(self) -> dict[str, str]:
-        """See Engine."""
-        return {"deepspeed_config.json": json.dumps(self.config, indent=2) + "\n"}
 
 
 def _region(decoder: Decoder, name: str, parameter: Any) -> Region:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from launcher.training.decoder import build_on_meta, rebuild, speed_up
-from launcher.training.engines.deepspeed_ranks import global_norm, mark, written_once
+from launcher.training.engines.deepspeed_held import DeepSpeedHeld
+from launcher.training.engines.deepspeed_ranks import mark
 from launcher.training.engines.deepspeed_state import open_state
 from launcher.training.initial import draw
-from launcher.training.optimizer import parameter_groups, set_learning_rate, set_step
+from launcher.training.optimizer import parameter_groups
 from launcher.training.parallel.apply import divide
 from launcher.training.parallel.pipeline import Relay, Stage, boundary, layers_of, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from launcher.recipe.schema import Recipe
     from launcher.training.batches import MicroBatch
     from launcher.training.decoder import Decoder
     from launcher.training.parallel.groups import Groups
-    from launcher.training.pieces import Piece
     from launcher.training.ranks import Ranks
 
 
@@ -41,13 +40,11 @@ class _Layer(nn.Module):
         return self.stage(*hidden, **rows([self.queue.pop(0)]))
 
 
-class DeepSpeedPipelineEngine:
+class DeepSpeedPipelineEngine(DeepSpeedHeld):
     """One stage on each pipeline rank."""
 
     def __init__(self, deepspeed: Any, recipe: Recipe, config: dict[str, Any], ranks: Ranks, groups: Groups) -> None:
-        self.recipe, self.config, self.ranks, self.groups = recipe, config, ranks, groups
-        self.decoder = _make_stage(recipe, ranks, groups)
-        self.decoders = (self.decoder,)
+        super().__init__(recipe, _make_stage(recipe, ranks, groups), config, groups)
         speed_up(self.decoder, ranks.device)
         self.layer = _Layer(Stage(self.decoder))
         module = _pipeline_module(self.layer, groups)
@@ -74,18 +71,8 @@ class DeepSpeedPipelineEngine:
         self.engine.train_batch(iter([(batch.inputs, batch.labels) for batch in batches]))
         return self.relay.loss(batches) * self.groups.pipeline.size
 
-    def step(self, learning_rate: float) -> float:
-        """See Engine. fp32 training without ZeRO does not tell the norm it clips by."""
-        set_learning_rate(self.engine.optimizer, learning_rate)
-        is_plain = self.engine.optimizer is self.state.optimizer
-        norm = global_norm(self.decoder, self.groups) if is_plain else None
+    def _update(self) -> None:
         self.engine._exec_optimizer_step()
-        return float(self.engine.get_global_grad_norm() if norm is None else norm)
-
-    @property
-    def tolerates_overflow(self) -> bool:
-        """See Engine."""
-        return self.recipe.training.precision == "fp16"
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[MicroBatch]) -> torch.Tensor:
@@ -94,27 +81,6 @@ class DeepSpeedPipelineEngine:
         loss = self.relay.evaluate(batches) * self.groups.pipeline.size
         self.layer.train()
         return loss
-
-    def pieces(self) -> Iterable[Piece]:
-        """See Engine."""
-        return written_once(self.state.pieces(), self.decoder, self.groups, is_sharded=self.state.is_sharded)
-
-    def scalars(self) -> dict[str, float]:
-        """See Engine."""
-        if self.recipe.training.precision != "fp16":
-            return {}
-        return {"loss_scale": float(self.engine.optimizer.loss_scale)}
-
-    def restored(self, step: int, scalars: dict[str, float]) -> None:
-        """See Engine."""
-        self.state.refresh()
-        set_step(self.state.optimizer, step)
-        if "loss_scale" in scalars:
-            self.engine.optimizer.loss_scale = scalars["loss_scale"]
-
-    def artifacts(self) -> dict[str, str]:
-        """See Engine."""
-        return {"deepspeed_config.json": json.dumps(self.config, indent=2) + "\n"}
 
 
 def _make_stage(recipe: Recipe, ranks: Ranks, groups: Groups) -> Decoder:
