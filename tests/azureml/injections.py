@@ -33,6 +33,7 @@ _PLACES = (
 )  # fmt: skip
 JOBS_OF_ONE_CODE = 50
 _STATUSES = (400, 401, 403, 404, 408, 409, 429, 500, 502, 503, 504)
+_REFUSALS = frozenset({400, 401, 403, 404})
 
 
 def random_faults(rng: random.Random, name: str) -> list[dict[str, Any]]:
@@ -41,7 +42,7 @@ def random_faults(rng: random.Random, name: str) -> list[dict[str, Any]]:
     for _ in range(rng.choice((1, 1, 2, 3))):
         method, path = rng.choice(_PLACES)
         # a GET that lies 404 is what "invisible" is for: it comes to its senses
-        status = rng.choice([status for status in _STATUSES if status != 404 or method != "GET"])
+        status = rng.choice([status for status in _STATUSES if status != 404 or method not in ("GET", "*")])
         faults.append(
             {
                 "kind": rng.choice(KINDS),
@@ -54,7 +55,15 @@ def random_faults(rng: random.Random, name: str) -> list[dict[str, Any]]:
                 "headers": {"Retry-After": "0.01"} if status == 429 and rng.random() < 0.5 else {},
             }
         )
-    return faults
+    return _answerable(faults)
+
+
+def _answerable(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without what nobody could tell from a refusal: accepted, answered with a refusal, and hidden from every look."""
+    if not any(fault["kind"] == "invisible" for fault in faults):
+        return faults
+    is_lie = [fault["kind"] == "status_after" and fault["status"] in _REFUSALS for fault in faults]
+    return [fault | {"status": 503} if lies else fault for fault, lies in zip(faults, is_lie, strict=True)]
 
 
 def inject(inside: Inside, job: JobSpec, rng: random.Random, *, is_journaled: bool = True) -> str:

@@ -136,6 +136,13 @@ def test_a_look_that_is_refused_settles_nothing_once_a_job_may_have_been_accepte
     assert submit(looked).name == NAME
 
 
+def test_a_conflict_with_a_job_that_does_not_show_yet_is_no_refusal() -> None:
+    service = Scripted([None, None, None, view()], [refused("azureml.conflict")])
+    assert submit(service).name == NAME
+    with pytest.raises(UnknownOutcomeError):
+        submit(Scripted([None], [refused("azureml.conflict")]))
+
+
 def test_another_job_under_our_name_is_final_even_in_doubt() -> None:
     with pytest.raises(BackendError, match="it is another"):
         submit(Scripted([None, view("b" * 64)], [DoubtError("time-out")]))

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _QUOTA = re.compile(r"(?i)quota|CoreQuota|exceed.*(?:limit|cores)|insufficient.*(?:capacity|cores)")
 _EXISTS = re.compile(r"(?i)already exists|JobPropertyImmutable")
+_LOCK = re.compile(r"(?i)\block(?:s|ed)?\b|ScopeLocked")
+"""A management lock answers 409 too (ScopeLocked): no conflict with a job, and no use waiting."""
 _ISSUER = re.compile(r"sts\.windows\.net/([0-9a-fA-F-]{36})")
 _CONNECTING = frozenset(
     {"NewConnectionError", "NameResolutionError", "ConnectTimeoutError", "SSLCertVerificationError", "gaierror"}
@@ -85,7 +87,9 @@ def _answered(error: object, doing: str) -> BackendError | DoubtError | ExistsEr
         )
     if status == 404:
         return BackendError(f"{doing}: {message}", suggestion="launcher doctor", code="azureml.not_found")
-    return BackendError(f"{doing}: Azure answers {status}: {message} (request {request_id})", code="azureml.refused")
+    is_conflict = status == 409 and not _LOCK.search(message)
+    code = "azureml.conflict" if is_conflict else "azureml.refused"
+    return BackendError(f"{doing}: Azure answers {status}: {message} (request {request_id})", code=code)
 
 
 def _sign_in(error: Exception, doing: str) -> BackendError:

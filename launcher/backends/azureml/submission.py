@@ -27,6 +27,8 @@ COLLISION = "azureml.collision"
 """Another job has our name: ours was not accepted and never will be."""
 _SILENT = frozenset({"azureml.network", "azureml.unavailable"})
 """Errors that say nothing of the job."""
+_UNSETTLED = frozenset({"azureml.network", "azureml.conflict"})
+"""Answers to a PUT after which a job that does not show may still be there, or come."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +141,11 @@ class _Settling:
             raise error
 
     def _require_hope(self, last: Exception, found: JobView | None) -> None:
-        """A refusal is final once the service also says that there is no such job."""
-        if found is None and isinstance(last, BackendError) and not _never_left(last):
+        """A refusal is final once the service also says that there is no such job.
+
+        A conflict is not: it may be with our own job, accepted and not yet shown.
+        """
+        if found is None and isinstance(last, BackendError) and last.faults[0].code not in _UNSETTLED:
             raise last
 
     def _unknown(self, last: Exception | None) -> BackendError | UnknownOutcomeError:
