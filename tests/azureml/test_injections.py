@@ -62,5 +62,5 @@ def test_with_the_journal_switched_off_accepted_jobs_are_lost_and_the_suite_says
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
 def test_ten_thousand_random_faults_make_no_duplicate_and_lose_no_job() -> None:
-    counts = totals([run(2500, seed=worker) for worker in range(4)])
+    counts = totals([run(1250, seed=worker) for worker in range(2 * WORKERS)])
     assert sum(counts.values()) == 10_000
